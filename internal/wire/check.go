@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+)
+
+const (
+	maxDepth = 16  // nesting of the deepest message, with room
+	maxPairs = 128 // keys of the widest struct, with room
+)
+
+// Check walks one MessagePack value and reports whether it is a value that a message of this protocol can hold: it
+// fills b exactly; nests at most 16 deep; every count fits into the bytes that are left; maps have at most 128 string
+// keys, none twice; there is no float, no extension type and no reserved byte. It allocates only on error.
+func Check(b []byte) error {
+	rest, err := skip(b, 0)
+	if err != nil {
+		return err
+	}
+	if len(rest) != 0 {
+		return fmt.Errorf("%w: %d trailing bytes", ErrMalformed, len(rest))
+	}
+	return nil
+}
+
+// skip returns what follows the first value of b.
+func skip(b []byte, depth int) ([]byte, error) {
+	if depth > maxDepth {
+		return nil, fmt.Errorf("%w: nested deeper than %d", ErrMalformed, maxDepth)
+	}
+	if len(b) == 0 {
+		return nil, fmt.Errorf("%w: cut short", ErrMalformed)
+	}
+	c := b[0]
+	b = b[1:]
+	switch {
+	case c <= 0x7f, c >= 0xe0, c == 0xc0, c == 0xc2, c == 0xc3: // fixint, nil, bool
+		return b, nil
+	case c <= 0x8f:
+		return skipMap(b, uint64(c&0x0f), depth)
+	case c <= 0x9f:
+		return skipArray(b, uint64(c&0x0f), depth)
+	case c <= 0xbf:
+		return drop(b, uint64(c&0x1f))
+	}
+	switch c {
+	case 0xc4, 0xd9: // bin8, str8
+		return counted(b, 1, func(b []byte, n uint64) ([]byte, error) { return drop(b, n) })
+	case 0xc5, 0xda:
+		return counted(b, 2, func(b []byte, n uint64) ([]byte, error) { return drop(b, n) })
+	case 0xc6, 0xdb:
+		return counted(b, 4, func(b []byte, n uint64) ([]byte, error) { return drop(b, n) })
+	case 0xcc, 0xd0:
+		return drop(b, 1)
+	case 0xcd, 0xd1:
+		return drop(b, 2)
+	case 0xce, 0xd2:
+		return drop(b, 4)
+	case 0xcf, 0xd3:
+		return drop(b, 8)
+	case 0xdc:
+		return counted(b, 2, func(b []byte, n uint64) ([]byte, error) { return skipArray(b, n, depth) })
+	case 0xdd:
+		return counted(b, 4, func(b []byte, n uint64) ([]byte, error) { return skipArray(b, n, depth) })
+	case 0xde:
+		return counted(b, 2, func(b []byte, n uint64) ([]byte, error) { return skipMap(b, n, depth) })
+	case 0xdf:
+		return counted(b, 4, func(b []byte, n uint64) ([]byte, error) { return skipMap(b, n, depth) })
+	}
+	return nil, fmt.Errorf("%w: type byte %#x", ErrMalformed, c)
+}
+
+// counted reads a big-endian count of width bytes and hands the rest to f.
+func counted(b []byte, width int, f func([]byte, uint64) ([]byte, error)) ([]byte, error) {
+	if len(b) < width {
+		return nil, fmt.Errorf("%w: cut short", ErrMalformed)
+	}
+	var full [8]byte
+	copy(full[8-width:], b[:width])
+	return f(b[width:], binary.BigEndian.Uint64(full[:]))
+}
+
+func drop(b []byte, n uint64) ([]byte, error) {
+	if n > uint64(len(b)) {
+		return nil, fmt.Errorf("%w: says %d bytes, has %d", ErrMalformed, n, len(b))
+	}
+	return b[n:], nil
+}
+
+func skipArray(b []byte, n uint64, depth int) ([]byte, error) {
+	if n > uint64(len(b)) { // each element takes a byte at least
+		return nil, fmt.Errorf("%w: says %d elements, has %d bytes", ErrMalformed, n, len(b))
+	}
+	var err error
+	for range n {
+		if b, err = skip(b, depth+1); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+func skipMap(b []byte, n uint64, depth int) ([]byte, error) {
+	if n > maxPairs || 2*n > uint64(len(b)) {
+		return nil, fmt.Errorf("%w: says %d pairs, has %d bytes", ErrMalformed, n, len(b))
+	}
+	var keys [maxPairs][]byte
+	for i := range n {
+		if len(b) == 0 || (b[0]&0xe0 != 0xa0 && b[0] != 0xd9) {
+			return nil, fmt.Errorf("%w: a map key is no short string", ErrMalformed)
+		}
+		rest, err := skip(b, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		head := 1
+		if b[0] == 0xd9 {
+			head = 2
+		}
+		keys[i] = b[head : len(b)-len(rest)]
+		for _, k := range keys[:i] {
+			if bytes.Equal(k, keys[i]) {
+				return nil, fmt.Errorf("%w: a map key stands twice", ErrMalformed)
+			}
+		}
+		if b, err = skip(rest, depth+1); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+// RunDir is where the sockets are; CellDir is the one directory of it that a cell sees.
+const (
+	RunDir  = "/run/doorward/"
+	CellDir = RunDir + "private/cell/" // bound into each cell as CellRun
+	CellRun = RunDir + "cell/"
+)
+
+// Edge is one row of the table of who may talk to whom: From dials Socket (below RunDir), which To accepts on, and asks
+// Verbs. Back are verbs that To asks on the same connection. "worker" stands for each vendor's, and "*" in a socket
+// for its name. What is not in the table does not exist; a test holds README.md, the units and the servers to it.
+type Edge struct {
+	From, To, Socket, Name string // Name is the FileDescriptorName of the socket
+	Verbs, Back            []string
+	Mode                   uint32 // of the socket
+}
+
+// Graph is the table.
+func Graph() []Edge {
+	return []Edge{
+		{"connector", "sentinel", "cell/sentinel.sock", "cell-sentinel",
+			[]string{"decide", "wait", "result", "cancel", "inbox", "list"}, nil, 0o666},
+		{"connector", "worker", "cell/*.sock", "cell-worker", []string{"call"}, nil, 0o666},
+		{"sentinel", "authd", "authd/sentinel/sock", "authd-sentinel",
+			[]string{"grant", "revoke", "checkpoint"}, []string{"accounts", "released", "refused"}, 0o660},
+		{"sentinel", "worker", "worker/*/sock", "worker-sentinel", []string{"prepare", "execute", "check"}, nil, 0o660},
+		{"sentinel", "egress", "egress/sentinel/sock", "egress-sentinel", []string{"cut"}, nil, 0o660},
+		{"worker", "authd", "authd/worker/sock", "authd-worker", []string{"borrow"}, nil, 0o660},
+		{"worker", "egress", "egress/worker/sock", "egress-worker", []string{"HTTP/1.1"}, nil, 0o660},
+		{"worker", "sentinel", "sentinel/worker/sock", "sentinel-worker", []string{"finish"}, nil, 0o660},
+		{"egress", "authd", "authd/egress/sock", "authd-egress", []string{"resolve"}, nil, 0o660},
+		{"egress", "sentinel", "sentinel/egress/sock", "sentinel-egress", []string{"sent"}, nil, 0o660},
+		{"doorward", "sentinel", "approve/sock", "approve",
+			[]string{"pending", "show", "decide", "watch", "grants", "revoke", "stop", "policy", "session", "check",
+				"audit", "why", "taint"}, nil, 0o660},
+		{"doorward", "authd", "authd/admin/sock", "authd-admin",
+			[]string{"unlock", "add", "list", "rename", "remove"}, nil, 0o660},
+	}
+}
+
+// Paths that clients dial.
+const (
+	PathCellSentinel   = CellRun + "sentinel.sock"
+	PathAuthdSentinel  = RunDir + "authd/sentinel/sock"
+	PathAuthdWorker    = RunDir + "authd/worker/sock"
+	PathAuthdEgress    = RunDir + "authd/egress/sock"
+	PathAuthdAdmin     = RunDir + "authd/admin/sock"
+	PathEgressWorker   = RunDir + "egress/worker/sock"
+	PathEgressSentinel = RunDir + "egress/sentinel/sock"
+	PathSentinelWorker = RunDir + "sentinel/worker/sock"
+	PathSentinelEgress = RunDir + "sentinel/egress/sock"
+	PathApprove        = RunDir + "approve/sock"
+)
+
+// PathCellWorker is the socket of a vendor's worker as a cell sees it.
+func PathCellWorker(vendor string) string { return CellRun + vendor + ".sock" }
+
+// PathWorkerSentinel is the socket on which a vendor's worker accepts sentinel.
+func PathWorkerSentinel(vendor string) string { return RunDir + "worker/" + vendor + "/sock" }

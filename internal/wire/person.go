@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+// Messages of doorward -> sentinel on approve/sock. Who the person is comes from the kernel.
+type (
+	// Card is what a person decides on. Text in it is made visible (control, bidirectional, invisible characters) by
+	// whoever shows it; the bytes that run are unaltered.
+	Card struct {
+		ID        string   `msgpack:"i" json:"id"`
+		Kind      string   `msgpack:"k" json:"kind"` // call or widening
+		State     State    `msgpack:"s" json:"state"`
+		Title     string   `msgpack:"t" json:"title"` // summary of the method or the widening
+		Connector string   `msgpack:"c,omitempty" json:"connector,omitempty"`
+		Method    string   `msgpack:"m,omitempty" json:"method,omitempty"`
+		Account   string   `msgpack:"a,omitempty" json:"account,omitempty"`
+		Class     string   `msgpack:"l,omitempty" json:"class,omitempty"`
+		Reach     string   `msgpack:"r,omitempty" json:"reach,omitempty"`
+		Sensitive bool     `msgpack:"v,omitempty" json:"sensitive,omitempty"`
+		Cell      string   `msgpack:"e,omitempty" json:"cell,omitempty"`
+		Session   string   `msgpack:"n,omitempty" json:"session,omitempty"`
+		Attended  bool     `msgpack:"d,omitempty" json:"attended,omitempty"`
+		Labels    []Cause  `msgpack:"b,omitempty" json:"labels,omitempty"`
+		Fields    []Field  `msgpack:"f,omitempty" json:"fields,omitempty"` // recipients, amounts, destinations first
+		Bodies    []Shown  `msgpack:"o,omitempty" json:"bodies,omitempty"`
+		Facts     []string `msgpack:"fa,omitempty" json:"facts,omitempty"` // "first time you write to x"
+		Reason    string   `msgpack:"re,omitempty" json:"reason,omitempty"`
+		Policies  []string `msgpack:"po,omitempty" json:"policies,omitempty"`
+		Grantable *Grant   `msgpack:"gr,omitempty" json:"grantable,omitempty"` // limits prefilled from the call
+		Mark      string   `msgpack:"mk,omitempty" json:"mark,omitempty"`
+		Hash      []byte   `msgpack:"h" json:"hash"` // what an approval is over
+		Made      int64    `msgpack:"u" json:"made"` // seconds
+		Expires   int64    `msgpack:"x" json:"expires"`
+		Alike     int      `msgpack:"al,omitempty" json:"alike,omitempty"` // others pending of the same shape
+		Err       *Error   `msgpack:"er,omitempty" json:"error,omitempty"`
+	}
+	// Cause is a label with where it came from.
+	Cause struct {
+		Label string `msgpack:"l" json:"label"`
+		Why   string `msgpack:"w" json:"why"`
+		Unix  int64  `msgpack:"u,omitempty" json:"unix,omitempty"`
+	}
+	// Field is one argument in plain words.
+	Field struct {
+		Label  string   `msgpack:"l" json:"label"`
+		Values []string `msgpack:"v" json:"values"`
+		Main   bool     `msgpack:"m,omitempty" json:"main,omitempty"` // recipient, amount or destination
+	}
+	// Shown is a body or file of the call: its text, or its first bytes where it is not text.
+	Shown struct {
+		Name   string `msgpack:"n" json:"name"`
+		Media  string `msgpack:"m,omitempty" json:"media,omitempty"`
+		Size   int64  `msgpack:"s" json:"size"`
+		SHA256 Digest `msgpack:"h" json:"sha256"`
+		Text   string `msgpack:"t,omitempty" json:"text,omitempty"`
+		Cut    bool   `msgpack:"c,omitempty" json:"cut,omitempty"`
+	}
+
+	// PendingResp lists cards without bodies, oldest first.
+	PendingResp struct {
+		Cards []Card `msgpack:"c,omitempty"`
+	}
+	// ShowResp is one card in full.
+	ShowResp struct {
+		Card Card `msgpack:"c"`
+	}
+	// DecideCardReq approves or denies what Hash names. An approval of another hash than the card's is refused.
+	DecideCardReq struct {
+		ID      string `msgpack:"i"`
+		Hash    []byte `msgpack:"h"`
+		Approve bool   `msgpack:"a,omitempty"`
+		Grant   *Grant `msgpack:"g,omitempty"` // approve, and the like of it too
+		Why     string `msgpack:"w,omitempty"`
+		Stop    bool   `msgpack:"s,omitempty"` // deny, and stop the session
+	}
+	DecideCardResp struct {
+		State State  `msgpack:"s"`
+		Grant string `msgpack:"g,omitempty"`
+	}
+
+	// Grant turns ask into allow for calls that fit it.
+	Grant struct {
+		ID        string  `msgpack:"i,omitempty" json:"id,omitempty"`
+		Connector string  `msgpack:"c" json:"connector"`
+		Method    string  `msgpack:"m" json:"method"`
+		Account   string  `msgpack:"a" json:"account"`
+		Cell      string  `msgpack:"e" json:"cell"`
+		Session   string  `msgpack:"s,omitempty" json:"session,omitempty"` // kind session
+		Kind      string  `msgpack:"k" json:"kind"`                        // once, session, until or standing
+		Until     int64   `msgpack:"u,omitempty" json:"until,omitempty"`   // seconds; until and standing
+		Limits    []Limit `msgpack:"l,omitempty" json:"limits,omitempty"`
+		Count     int64   `msgpack:"n,omitempty" json:"count,omitempty"` // calls in all; 0 is no limit
+		Used      int64   `msgpack:"us,omitempty" json:"used,omitempty"`
+		LastUse   int64   `msgpack:"lu,omitempty" json:"last_use,omitempty"`
+		Tainted   bool    `msgpack:"t,omitempty" json:"tainted,omitempty"` // also after it has read what others wrote
+		Sentence  string  `msgpack:"w,omitempty" json:"sentence,omitempty"`
+		Made      int64   `msgpack:"d,omitempty" json:"made,omitempty"`
+		By        string  `msgpack:"b,omitempty" json:"by,omitempty"`
+		Revoked   int64   `msgpack:"r,omitempty" json:"revoked,omitempty"`
+	}
+	// Limit holds one grant field: every value of the argument must be one of Values (an argument that is absent fits
+	// only where Values is empty). Max, where set, bounds a number.
+	Limit struct {
+		Field  string   `msgpack:"f" json:"field"`
+		Values []string `msgpack:"v,omitempty" json:"values,omitempty"`
+		Max    int64    `msgpack:"m,omitempty" json:"max,omitempty"`
+	}
+	GrantsResp struct {
+		Grants []Grant `msgpack:"g,omitempty"`
+	}
+
+	// PersonRevokeReq ends one grant, or all of an account, a session or a cell. Exactly one is set.
+	PersonRevokeReq struct {
+		Grant   string `msgpack:"g,omitempty"`
+		Account string `msgpack:"a,omitempty"`
+		Session string `msgpack:"s,omitempty"`
+		Cell    string `msgpack:"c,omitempty"`
+	}
+	// StopReq turns the switch off for a cell, or for all with Cell empty; Resume turns it on again (a widening).
+	StopReq struct {
+		Cell   string `msgpack:"c,omitempty"`
+		Resume bool   `msgpack:"r,omitempty"`
+	}
+	// Report says in words, line by line, what was done and what could not be.
+	Report struct {
+		Lines []string `msgpack:"l,omitempty"`
+		// MayHaveRun are calls that were in flight.
+		MayHaveRun []string `msgpack:"m,omitempty"`
+		Widening   string   `msgpack:"w,omitempty"` // id of the card to decide, where one is needed
+	}
+
+	// PolicyReq: Op is show, check, load, explain, cedar or list.
+	PolicyReq struct {
+		Op    string `msgpack:"o"`
+		Frame *Frame `msgpack:"f,omitempty"` // explain
+		Cell  string `msgpack:"c,omitempty"` // explain
+	}
+	// CheckReq runs an account's declared read under an ordinary grant.
+	CheckReq struct {
+		Account string `msgpack:"a"`
+	}
+	// AuditReq: Op is list, follow, show, verify, export or checkpoint. Answers are JSON lines.
+	AuditReq struct {
+		Op         string `msgpack:"o"`
+		ID         string `msgpack:"i,omitempty"`
+		After      int64  `msgpack:"a,omitempty"` // entry number
+		Limit      int    `msgpack:"l,omitempty"`
+		Checkpoint []byte `msgpack:"k,omitempty"`
+	}
+	AuditResp struct {
+		Lines [][]byte `msgpack:"l,omitempty"`
+		Last  int64    `msgpack:"a,omitempty"`
+		Err   *Error   `msgpack:"e,omitempty"`
+	}
+	// WhyReq explains the last refusals: of a call id, a host, or (empty) at all.
+	WhyReq struct {
+		About string `msgpack:"a,omitempty"`
+	}
+	// TaintReq shows a cell's labels; Clear takes them away (a widening).
+	TaintReq struct {
+		Cell  string `msgpack:"c"`
+		Clear bool   `msgpack:"r,omitempty"`
+	}
+	TaintResp struct {
+		Labels   []Cause `msgpack:"l,omitempty"`
+		Widening string  `msgpack:"w,omitempty"`
+	}
+	// SessionReq lists live sessions, or ends one.
+	SessionReq struct {
+		End string `msgpack:"e,omitempty"`
+	}
+	SessionResp struct {
+		Sessions []Session `msgpack:"s,omitempty"`
+	}
+	// Session is one start of a cell or one run in it.
+	Session struct {
+		Cell     string `msgpack:"c"`
+		Name     string `msgpack:"n"`
+		Attended bool   `msgpack:"a,omitempty"`
+		By       string `msgpack:"b,omitempty"`
+		Began    int64  `msgpack:"u,omitempty"`
+		Ended    int64  `msgpack:"e,omitempty"`
+	}
+	// Event is one change that watch reports.
+	Event struct {
+		ID      string `msgpack:"i" json:"id"`
+		State   State  `msgpack:"s" json:"state"`
+		Summary string `msgpack:"m" json:"summary"`
+		Unix    int64  `msgpack:"u" json:"unix"`
+	}
+	// WatchReq waits for events after a number, at most 60 s.
+	WatchReq struct {
+		After int64 `msgpack:"a,omitempty"`
+	}
+	WatchResp struct {
+		Events []Event `msgpack:"e,omitempty"`
+		Last   int64   `msgpack:"l,omitempty"`
+	}
+)
