@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+# `make` or `make help` is the index. Logic lives in Go; targets are one or two lines.
+
+GO      ?= go
+WORKERS := dav github
+DAEMONS := authd sentinel egress
+B       := build
+GOBUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w -buildid="
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
+
+build: ## binaries and descriptions into build/, laid out as an installation
+	@mkdir -p $(B)/bin $(B)/libexec/doorward $(B)/share/doorward
+	@$(GOBUILD) -o $(B)/bin/ ./cmd/connector ./cmd/doorward
+	@$(GOBUILD) -o $(B)/libexec/doorward/ $(DAEMONS:%=./cmd/%) $(WORKERS:%=./cmd/worker-%)
+	@for w in $(WORKERS); do $(B)/libexec/doorward/worker-$$w describe > $(B)/share/doorward/$$w.desc.new && \
+		mv $(B)/share/doorward/$$w.desc.new $(B)/share/doorward/$$w.desc || exit 1; done
+
+demo: build ## the main job, as a script of assertions (needs root and cgroup v2)
+	@$(GO) run ./test/demo -prefix $(CURDIR)/$(B)
+
+test: specs build ## everything this machine can run; the last lines say which grounds were skipped
+	@$(GO) run ./test/run
+
+specs: ## the vendors' own descriptions, for the tests that hold requests to them
+	@$(GO) run ./specs/fetch
+
+fuzz: ## every fuzz target for FUZZTIME (5m)
+	@$(GO) run ./test/run -fuzz $(or $(FUZZTIME),5m)
+
+bench: build ## the speed table of docs/performance.md, and build/bench.json
+	@$(GO) run ./test/bench
+
+race: ## every test under the race detector
+	@$(GO) test -race ./...
+
+check: ## what needs no privilege: format, vet, plain tests
+	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
+	@$(GO) vet ./... && $(GO) test ./internal/... ./cli/...
+
+repro: ## builds twice and compares the bytes
+	@$(MAKE) -s build B=$(B)/repro-a && $(MAKE) -s build B=$(B)/repro-b && diff -r $(B)/repro-a $(B)/repro-b && echo "same bytes"
+
+clean: ## removes build/
+	@rm -rf $(B)
+
+.PHONY: help build demo test specs fuzz bench race check repro clean
+.DEFAULT_GOAL := help
