@@ -1,0 +1,537 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/doorward/doorward/authd/guarded"
+	"github.com/doorward/doorward/authd/surrogate"
+	"github.com/doorward/doorward/internal/wire"
+)
+
+// MinPassphrase is the shortest passphrase that a new store takes, in bytes.
+const MinPassphrase = 8
+
+// Store is an open store. Its methods may run side by side.
+type Store struct {
+	folder *folder
+	random io.Reader
+
+	change sync.Mutex // held by whoever changes the folder; before mu
+
+	mu         sync.RWMutex // guards what follows
+	header     *Header      // nil: there is no store yet
+	sealer     *sealer      // nil: locked
+	accounts   map[string]*entry
+	logins     counter
+	checkpoint checkpoint
+}
+
+// entry is an account with where it is kept.
+type entry struct {
+	*Account
+	id      recordID
+	written uint64 // generation of its record
+}
+
+type counter struct {
+	Last    int64 `json:"last"`
+	written uint64
+}
+
+type checkpoint struct {
+	Note    []byte `json:"note"`
+	Size    int64  `json:"size"` // of the tree
+	written uint64
+}
+
+// Open locks the folder dir, makes it where it is missing, and reads how its key is had. The store is then locked:
+// one of the Unlock methods opens it. Only one process has a store open.
+func Open(dir string) (*Store, error) { return open(dir, rand.Reader) }
+
+func open(dir string, random io.Reader) (*Store, error) {
+	f, err := openFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{folder: f, random: random, accounts: map[string]*entry{}}
+	if err := s.readHeader(); err != nil {
+		f.close()
+		return nil, fmt.Errorf("open store %s: %w", dir, err)
+	}
+	return s, nil
+}
+
+func (s *Store) readHeader() error {
+	b, err := s.folder.read(headerName)
+	if errors.Is(err, fs.ErrNotExist) {
+		// The header is the last thing that making a store writes. Records without one are another matter.
+		names, err := s.folder.names(accountsName)
+		if err != nil {
+			return err
+		}
+		if len(names) > 0 {
+			return fmt.Errorf("%w: it has records and no header.json: restore that file", ErrCorrupt)
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	h, err := parseHeader(b)
+	if err != nil {
+		return err
+	}
+	if again, _, err := h.encode(); err != nil || string(again) != string(b) {
+		return fmt.Errorf("%w: header.json is not as it was written", ErrCorrupt)
+	}
+	s.header = &h
+	return nil
+}
+
+// Source says how the store's key is had: FromCredential, FromPassphrase, or "" where there is no store yet.
+func (s *Store) Source() string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.header == nil {
+		return ""
+	}
+	return s.header.Key
+}
+
+// Locked says whether no key has been given yet.
+func (s *Store) Locked() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.sealer == nil
+}
+
+// Kept says how well this machine keeps the root key in memory; "" while locked.
+func (s *Store) Kept() guarded.Kind {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.sealer == nil {
+		return ""
+	}
+	return s.sealer.root.Kind()
+}
+
+// UnlockCredential opens the store, or makes it, with a root key of RootSize bytes, which it overwrites.
+func (s *Store) UnlockCredential(root []byte) error {
+	defer clear(root)
+	if len(root) != RootSize {
+		return fmt.Errorf("unlock store: the store key has %d bytes, needs %d: make one with `systemd-creds encrypt`",
+			len(root), RootSize)
+	}
+	return s.unlock(FromCredential, func(Header) []byte { return root })
+}
+
+// UnlockPassphrase opens the store, or makes it, with a passphrase, which it overwrites.
+func (s *Store) UnlockPassphrase(passphrase []byte) error {
+	defer clear(passphrase)
+	if s.Source() == "" && len(passphrase) < MinPassphrase {
+		return credentialRefusal(fmt.Sprintf("a new store's passphrase needs %d bytes at least", MinPassphrase),
+			"choose a longer one")
+	}
+	if len(passphrase) > MaxSecret {
+		return credentialRefusal(fmt.Sprintf("the passphrase is longer than %d bytes", MaxSecret), "choose a shorter one")
+	}
+	return s.unlock(FromPassphrase, func(h Header) []byte { return h.Argon2id.root(passphrase) })
+}
+
+func (s *Store) unlock(source string, root func(Header) []byte) error {
+	s.change.Lock()
+	defer s.change.Unlock()
+	if !s.Locked() {
+		return nil
+	}
+	h, fresh := s.header, s.header == nil
+	if fresh {
+		made, err := newHeader(source, s.random)
+		if err != nil {
+			return err
+		}
+		h = &made
+	}
+	if h.Key != source {
+		return fmt.Errorf("%w: its key comes from a %s, not a %s", ErrWrongKey, h.Key, source)
+	}
+	encoded, salt, err := h.encode()
+	if err != nil {
+		return err
+	}
+	sealer := &sealer{root: guarded.New(root(*h)), salt: salt, random: s.random}
+	loaded := &Store{folder: s.folder, sealer: sealer, accounts: map[string]*entry{}}
+	if fresh {
+		err = loaded.make(encoded)
+	} else {
+		err = loaded.load()
+	}
+	if err != nil {
+		sealer.root.Wipe()
+		loaded.wipe()
+		return fmt.Errorf("unlock store: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.header, s.sealer, s.accounts = h, sealer, loaded.accounts
+	s.logins, s.checkpoint = loaded.logins, loaded.checkpoint
+	return nil
+}
+
+// make writes an empty store, its header last: without one there is no store.
+func (s *Store) make(header []byte) error {
+	s.logins.written = 1
+	if err := s.put(checkName, recordHead{purpose: purposeCheck, generation: 1}, struct{}{}); err != nil {
+		return err
+	}
+	if err := s.put(loginsName, recordHead{purpose: purposeLogins, generation: 1}, s.logins); err != nil {
+		return err
+	}
+	return s.folder.write(headerName, header)
+}
+
+// load reads all that the folder holds.
+func (s *Store) load() error {
+	var nothing struct{}
+	_, err := s.get(checkName, recordHead{purpose: purposeCheck}, &nothing)
+	if errors.Is(err, ErrCorrupt) {
+		return fmt.Errorf("%w: give the key it was made with, or restore header.json", ErrWrongKey)
+	}
+	if err != nil {
+		return err
+	}
+	if s.logins.written, err = s.get(loginsName, recordHead{purpose: purposeLogins}, &s.logins); err != nil {
+		return err
+	}
+	if s.logins.Last < 0 {
+		return fmt.Errorf("%w: %s is out of bounds", ErrCorrupt, loginsName)
+	}
+	s.checkpoint.written, err = s.get(checkpointName, recordHead{purpose: purposeCheckpoint}, &s.checkpoint)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	names, err := s.folder.names(accountsName)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := s.loadAccount(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) loadAccount(name string) error {
+	e := &entry{}
+	if n, err := hex.Decode(e.id[:], []byte(name)); err != nil || n != len(e.id) {
+		return fmt.Errorf("%w: %s/%s is not of authd's making", ErrCorrupt, accountsName, name)
+	}
+	var r record
+	defer func() { clear(r.Secret) }()
+	var err error
+	path := accountsName + "/" + name
+	if e.written, err = s.get(path, recordHead{purpose: purposeAccount, id: e.id}, &r); err != nil {
+		return err
+	}
+	if e.Account, err = newAccount(r.Settings, r.Secret); err != nil {
+		return fmt.Errorf("%w: %s: %v", ErrCorrupt, path, err)
+	}
+	if s.accounts[e.Name] != nil || e.Generation < 1 || e.Generation > s.logins.Last {
+		e.Secret.Wipe()
+		return fmt.Errorf("%w: %s: its name or login generation does not fit the others", ErrCorrupt, path)
+	}
+	s.accounts[e.Name] = e
+	return nil
+}
+
+// newAccount checks settings and credential and takes the credential over.
+func newAccount(set Settings, secret []byte) (*Account, error) {
+	if err := set.validate(); err != nil {
+		return nil, err
+	}
+	if err := validateSecret(secret, &set.Placement); err != nil {
+		return nil, err
+	}
+	digest, err := set.decided()
+	if err != nil {
+		return nil, err
+	}
+	return &Account{set, digest, surrogate.ShapeOf(secret), guarded.New(secret)}, nil
+}
+
+// get opens one record into value and returns the record's generation.
+func (s *Store) get(name string, h recordHead, value any) (uint64, error) {
+	b, err := s.folder.read(name)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) && h.purpose != purposeCheckpoint {
+			return 0, fmt.Errorf("%w: %s is missing", ErrCorrupt, name)
+		}
+		return 0, err
+	}
+	plain, generation, err := s.sealer.open(b, h)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", name, err)
+	}
+	defer clear(plain)
+	if err := json.Unmarshal(plain, value, json.RejectUnknownMembers(true)); err != nil {
+		// The error of the decoder can quote what it read.
+		return 0, fmt.Errorf("%w: %s opens, but is not of this version's form", ErrCorrupt, name)
+	}
+	return generation, nil
+}
+
+// put seals value and writes it durably.
+func (s *Store) put(name string, h recordHead, value any) error {
+	plain, err := json.Marshal(value, json.Deterministic(true))
+	if err != nil {
+		return fmt.Errorf("write %s: it cannot be encoded", name)
+	}
+	defer clear(plain)
+	b, err := s.sealer.seal(h, plain)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return s.folder.write(name, b)
+}
+
+// Account returns the account of a name.
+func (s *Store) Account(name string) (*Account, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	e, ok := s.accounts[name]
+	if !ok {
+		return nil, false
+	}
+	return e.Account, true
+}
+
+// Accounts returns all accounts by name.
+func (s *Store) Accounts() []*Account {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	all := make([]*Account, 0, len(s.accounts))
+	for _, e := range s.accounts {
+		all = append(all, e.Account)
+	}
+	slices.SortFunc(all, func(a, b *Account) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// Add puts an account into the store, durably, and takes its credential over. Name, times and generation of set are
+// the store's to fill in but for the name.
+func (s *Store) Add(set Settings, secret []byte, now time.Time) error {
+	defer clear(secret)
+	s.change.Lock()
+	defer s.change.Unlock()
+	if s.Locked() {
+		return ErrLocked
+	}
+	if _, exists := s.Account(set.Name); exists {
+		return settingRefusal("there is an account of that name", "choose another name, or change that one with --replace")
+	}
+	if len(s.accounts) >= MaxAccounts {
+		return wire.Refuse(wire.CodeTooMany, fmt.Sprintf("there are %d accounts", MaxAccounts), "remove one first")
+	}
+	e := &entry{}
+	if _, err := io.ReadFull(s.random, e.id[:]); err != nil {
+		return fmt.Errorf("add account: draw record id: %w", err)
+	}
+	set.Created = now.Unix()
+	return s.keep(e, set, secret, true, now)
+}
+
+// Replace changes an account of the same name, durably. An empty secret keeps the credential, which is refused where
+// it would then go to another place: whoever may change an address must not thereby have the credential sent there.
+func (s *Store) Replace(set Settings, secret []byte, now time.Time) error {
+	defer clear(secret)
+	s.change.Lock()
+	defer s.change.Unlock()
+	if s.Locked() {
+		return ErrLocked
+	}
+	old, err := s.entry(set.Name)
+	if err != nil {
+		return err
+	}
+	fresh := len(secret) > 0
+	if !fresh {
+		if set.Vendor != old.Vendor || set.Base != old.Base || set.CA != old.CA || set.Permit != old.Permit ||
+			set.Placement != old.Placement {
+			return credentialRefusal("where or how the credential goes would change, and it was not given again",
+				"give the credential with the change")
+		}
+		secret = old.Secret.AppendTo(nil)
+		defer clear(secret)
+	}
+	set.Created, set.Generation = old.Created, old.Generation
+	return s.keep(&entry{id: old.id, written: old.written}, set, secret, fresh, now)
+}
+
+// Rename gives an account another name, durably.
+func (s *Store) Rename(from, to string, now time.Time) error {
+	s.change.Lock()
+	defer s.change.Unlock()
+	if s.Locked() {
+		return ErrLocked
+	}
+	old, err := s.entry(from)
+	if err != nil {
+		return err
+	}
+	if from == to {
+		return nil
+	}
+	if _, exists := s.Account(to); exists {
+		return settingRefusal("there is an account of the new name", "choose another name")
+	}
+	set := old.Settings
+	set.Name = to
+	secret := old.Secret.AppendTo(nil)
+	defer clear(secret)
+	return s.keep(&entry{id: old.id, written: old.written}, set, secret, false, now)
+}
+
+// Remove deletes an account, durably.
+func (s *Store) Remove(name string) error {
+	s.change.Lock()
+	defer s.change.Unlock()
+	if s.Locked() {
+		return ErrLocked
+	}
+	old, err := s.entry(name)
+	if err != nil {
+		return err
+	}
+	if err := s.folder.remove(accountsName + "/" + hex.EncodeToString(old.id[:])); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.accounts, name)
+	old.Secret.Wipe()
+	return nil
+}
+
+// entry returns an account with where it is kept. Preconditions: s.change is held.
+func (s *Store) entry(name string) (*entry, error) {
+	e, ok := s.accounts[name]
+	if !ok {
+		return nil, wire.Refuse(wire.CodeNotFound, "there is no account of that name", "see `doorward account list`")
+	}
+	return e, nil
+}
+
+// keep seals e with new settings and credential, writes it, and only then shows it. Preconditions: s.change is held;
+// secret is a copy, which keep overwrites.
+func (s *Store) keep(e *entry, set Settings, secret []byte, login bool, now time.Time) error {
+	set.Changed = now.Unix()
+	kept := slices.Clone(secret)
+	defer clear(kept)
+	if login {
+		set.Generation = s.logins.Last + 1
+	}
+	account, err := newAccount(set, secret)
+	if err != nil {
+		return err
+	}
+	e.Account, e.written = account, e.written+1
+	if login {
+		next := counter{Last: set.Generation, written: s.logins.written + 1}
+		err = s.put(loginsName, recordHead{purpose: purposeLogins, generation: next.written}, next)
+		if err == nil {
+			s.logins = next
+		}
+	}
+	if err == nil {
+		err = s.put(accountsName+"/"+hex.EncodeToString(e.id[:]),
+			recordHead{purpose: purposeAccount, id: e.id, generation: e.written}, record{set, kept})
+	}
+	if err != nil {
+		account.Secret.Wipe()
+		return fmt.Errorf("keep account: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, other := range s.accounts {
+		if other.id == e.id {
+			delete(s.accounts, name)
+			other.Secret.Wipe()
+		}
+	}
+	s.accounts[set.Name] = e
+	return nil
+}
+
+// Checkpoint is sentinel's newest checkpoint and the size of its tree; nil where there is none.
+func (s *Store) Checkpoint() ([]byte, int64) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.Clone(s.checkpoint.Note), s.checkpoint.Size
+}
+
+// MaxCheckpoint bounds a checkpoint's note, in bytes.
+const MaxCheckpoint = 16 << 10
+
+// KeepCheckpoint keeps a newer checkpoint, durably. One of a smaller tree than the one kept is refused, and so is
+// another of the same size: a ledger grows.
+func (s *Store) KeepCheckpoint(note []byte, size int64) error {
+	s.change.Lock()
+	defer s.change.Unlock()
+	if s.Locked() {
+		return ErrLocked
+	}
+	have := s.checkpoint
+	switch {
+	case len(note) == 0 || len(note) > MaxCheckpoint || size < 0:
+		return settingRefusal("the checkpoint is empty or too large", "")
+	case size == have.Size && string(note) == string(have.Note):
+		return nil
+	case size < have.Size || size == have.Size && len(have.Note) > 0:
+		return settingRefusal(fmt.Sprintf("the checkpoint is of %d entries, one of %d is known", size, have.Size),
+			"the ledger is older than its last checkpoint, or was rewritten: see `doorward audit verify`")
+	}
+	next := checkpoint{slices.Clone(note), size, have.written + 1}
+	err := s.put(checkpointName, recordHead{purpose: purposeCheckpoint, generation: next.written}, next)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.checkpoint = next
+	return nil
+}
+
+// Close overwrites every secret and lets the folder go.
+func (s *Store) Close() {
+	s.change.Lock()
+	defer s.change.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wipe()
+	if s.sealer != nil {
+		s.sealer.root.Wipe()
+		s.sealer = nil
+	}
+	s.folder.close()
+}
+
+func (s *Store) wipe() {
+	for _, e := range s.accounts {
+		e.Secret.Wipe()
+	}
+	s.accounts = map[string]*entry{}
+}
