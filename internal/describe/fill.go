@@ -17,6 +17,7 @@ type Call struct {
 	Values   Values
 	Files    []wire.File
 	Base     wire.Base
+	Also     []string    // the account's second hosts
 	Mark     string      // random, unique to the call; stands in what it makes
 	ETag     string      // of the base read, with its quotes
 	Prepared wire.Digest // of the prepared body
@@ -65,6 +66,9 @@ func (e *Entry) fill(m *Method, c *Call) (*wire.Entry, error) {
 	w := &wire.Entry{Name: e.Name, Method: e.Method, AnyPath: e.AnyPath, Uses: max(1, e.Uses),
 		Credential: e.Credential, Follow: e.Follow, MaxIn: e.MaxIn,
 		Scheme: c.Base.Scheme, Host: c.Base.Host, Port: c.Base.Port}
+	if e.Follow != "" {
+		w.Also = c.Also
+	}
 	if e.Host != "" {
 		w.Scheme, w.Host, w.Port = "https", e.Host, 443
 	}

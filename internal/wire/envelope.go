@@ -25,7 +25,9 @@ type Entry struct {
 	// Follow: the request must go to the very Location that an earlier request of this grant, by the entry named,
 	// was answered with. Path and Query are then not looked at.
 	Follow string `msgpack:"f,omitempty"`
-	MaxIn  int64  `msgpack:"mi,omitempty"` // bytes of the answer; 0 is the default of egress
+	// Also are further authorities (host:port) that a Follow entry may go to: a setting of a self-hosted account.
+	Also  []string `msgpack:"al,omitempty"`
+	MaxIn int64    `msgpack:"mi,omitempty"` // bytes of the answer; 0 is the default of egress
 }
 
 // Match holds one query parameter or header to values. Values must stand in this order, and nothing beside them;
@@ -105,7 +107,7 @@ type (
 		Placement  Placement `msgpack:"p,omitempty"`
 		Entry      Entry     `msgpack:"e"`
 		CA         []byte    `msgpack:"ca,omitempty"` // PEM; empty is the system's roots
-		Permit     string    `msgpack:"pm,omitempty"` // ip:port that the account may use though it is not public
+		Permit     []string  `msgpack:"pm,omitempty"` // ip:port that the account may use though it is not public
 		Call       string    `msgpack:"c"`
 		Cell       string    `msgpack:"l,omitempty"`
 		Account    string    `msgpack:"a"`
@@ -146,8 +148,9 @@ type (
 		Base       Base      `msgpack:"b"`
 		Placement  Placement `msgpack:"p"`
 		Generation int64     `msgpack:"g"`
-		Digest     Digest    `msgpack:"d"` // of vendor, base, CA, permit, allowlist: what a person decides
-		Permit     string    `msgpack:"t,omitempty"`
+		Digest     Digest    `msgpack:"d"` // of vendor, base, CA, permit, also, allowlist: what a person decides
+		Permit     []string  `msgpack:"t,omitempty"`
+		Also       []string  `msgpack:"al,omitempty"` // host:port of a self-hosted vendor's second hosts
 		PrivateCA  bool      `msgpack:"ca,omitempty"`
 		Workers    []string  `msgpack:"w,omitempty"`
 		Scopes     []string  `msgpack:"s,omitempty"`
@@ -192,8 +195,9 @@ type (
 		Placement Placement `msgpack:"p"`
 		Secret    []byte    `msgpack:"s,omitempty"`
 		CA        []byte    `msgpack:"ca,omitempty"`
-		Permit    string    `msgpack:"t,omitempty"`
-		Workers   []string  `msgpack:"w,omitempty"` // empty is the vendor's own
+		Permit    []string  `msgpack:"t,omitempty"`  // ip:port
+		Also      []string  `msgpack:"al,omitempty"` // host:port
+		Workers   []string  `msgpack:"w,omitempty"`  // empty is the vendor's own
 		Scopes    []string  `msgpack:"c,omitempty"`
 		Owner     string    `msgpack:"o,omitempty"`
 		Replace   bool      `msgpack:"r,omitempty"`
