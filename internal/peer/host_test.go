@@ -369,7 +369,8 @@ func TestCallerThatIsAZombie(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The control: /proc still tells of it.
-		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", h.Process.Pid)); !strings.Contains(string(b), "0::"+cellWork) {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", h.Process.Pid))
+		if !strings.Contains(string(b), "0::"+cellWork) {
 			t.Fatalf("/proc says %q, %v", b, err)
 		}
 		r.refused(t, c, ErrGone)

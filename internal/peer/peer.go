@@ -16,7 +16,7 @@
 // done what it could have done by copying bytes. So a process of a cell speaks on a connection of its own, nobody
 // vouches for anybody, and a decision is bound to the cell and session, never to a process.
 // A process whose first thread has ended, while others run, is named by the cgroup in which that thread ended. Only who
-// may write to the cgroup.procs of both places can move the others, and no unit, cell or person may write outside its own.
+// may write to the cgroup.procs of both places can move the others, and none of the three may write outside its own.
 package peer
 
 import (

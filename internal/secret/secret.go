@@ -5,7 +5,7 @@
 // Most leaks of a credential are not attacks: an error is formatted, a struct is logged, a value is put into JSON. A
 // Bytes comes out as a fixed word under every formatting verb, text encoder and logger, as an error from every binary
 // encoder (a fixed word on the wire would be taken for the credential), and never as what it holds. An attacker who can
-// read the process's memory still finds it there: Wipe makes that time shorter, not zero, because Go may have copied it.
+// read the memory of the process still finds it there: Wipe makes that time shorter, not zero; Go may have copied it.
 package secret
 
 import (
