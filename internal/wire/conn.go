@@ -82,6 +82,38 @@ func (c *Conn) Write(m *Msg, fds ...int) error {
 	return c.t.WriteMsg(c.out, fds)
 }
 
+// Greet sends the version now rather than with the first message, so that the other end's Meet returns.
+func (c *Conn) Greet() error {
+	if c.greeted {
+		return nil
+	}
+	c.greeted = true
+	c.out = c.out[:0]
+	if err := c.frame(&Msg{Hello: Version}); err != nil {
+		return err
+	}
+	return c.t.WriteMsg(c.out, nil)
+}
+
+// Meet waits for the version of the other end, which proves that a process of this protocol is there.
+func (c *Conn) Meet() error {
+	if c.met {
+		return nil
+	}
+	m, err := c.next()
+	if err != nil {
+		return err
+	}
+	if m.Hello == 0 {
+		return fmt.Errorf("%w: no version first", ErrMalformed)
+	}
+	if m.Hello != Version {
+		return fmt.Errorf("%w: %d, here %d", ErrVersion, m.Hello, Version)
+	}
+	c.met = true
+	return nil
+}
+
 func (c *Conn) frame(m *Msg) error {
 	b, err := Marshal(m)
 	if err != nil {
@@ -103,34 +135,25 @@ func AppendFrame(dst, body []byte) ([]byte, error) {
 // Read returns the next message and its descriptors, which are then the caller's. After an error the connection is
 // good for nothing but Close. io.EOF means that the other end closed between messages.
 func (c *Conn) Read() (*Msg, []int, error) {
-	for {
-		m, err := c.next()
-		if err != nil {
-			return nil, nil, err
-		}
-		if !c.met {
-			if m.Hello == 0 {
-				return nil, nil, fmt.Errorf("%w: no version first", ErrMalformed)
-			}
-			if m.Hello != Version {
-				return nil, nil, fmt.Errorf("%w: %d, here %d", ErrVersion, m.Hello, Version)
-			}
-			c.met = true
-			continue
-		}
-		if m.Hello != 0 {
-			return nil, nil, fmt.Errorf("%w: version twice", ErrMalformed)
-		}
-		if m.Files < 0 || m.Files > len(c.fds) {
-			return nil, nil, fmt.Errorf("%w: says %d descriptors, %d came", ErrMalformed, m.Files, len(c.fds))
-		}
-		fds := c.fds[:m.Files:m.Files]
-		c.fds = c.fds[m.Files:]
-		if len(fds) == 0 {
-			fds = nil
-		}
-		return m, fds, nil
+	if err := c.Meet(); err != nil {
+		return nil, nil, err
 	}
+	m, err := c.next()
+	if err != nil {
+		return nil, nil, err
+	}
+	if m.Hello != 0 {
+		return nil, nil, fmt.Errorf("%w: version twice", ErrMalformed)
+	}
+	if m.Files < 0 || m.Files > len(c.fds) {
+		return nil, nil, fmt.Errorf("%w: says %d descriptors, %d came", ErrMalformed, m.Files, len(c.fds))
+	}
+	fds := c.fds[:m.Files:m.Files]
+	c.fds = c.fds[m.Files:]
+	if len(fds) == 0 {
+		fds = nil
+	}
+	return m, fds, nil
 }
 
 func (c *Conn) next() (*Msg, error) {
