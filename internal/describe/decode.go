@@ -161,6 +161,9 @@ func (a *Arg) canon(s string) (string, error) {
 		return s, nil
 	case TypeTime:
 		t, err := time.Parse(time.RFC3339, s)
+		if d, bad := time.Parse(time.DateOnly, s); bad == nil { // its midnight, UTC
+			t, err = d, nil
+		}
 		if err != nil || t.Nanosecond() != 0 || !yearOK(t) {
 			return "", fmt.Errorf("a time as 2030-03-10T14:00:00Z or with +01:00")
 		}
@@ -196,6 +199,14 @@ func (a *Arg) canon(s string) (string, error) {
 	case TypeHref:
 		if !strings.HasPrefix(s, "/") || !segments(s[1:], true) {
 			return "", fmt.Errorf("an absolute path on the server, without empty, . or .. segments")
+		}
+		return s, nil
+	case TypeFolder:
+		if !strings.HasSuffix(s, "/") {
+			s += "/"
+		}
+		if !strings.HasPrefix(s, "/") || !segments(s[1:], true) {
+			return "", fmt.Errorf("the absolute path of a folder on the server, without empty, . or .. segments")
 		}
 		return s, nil
 	case TypeHex:
@@ -253,10 +264,10 @@ func segments(s string, slashAtEnd bool) bool {
 		return false
 	}
 	if slashAtEnd {
-		s = strings.TrimSuffix(s, "/")
-		if s == "" {
+		if s == "" { // the root
 			return true
 		}
+		s = strings.TrimSuffix(s, "/")
 	}
 	for _, p := range strings.Split(s, "/") {
 		if p == "" || p == "." || p == ".." {

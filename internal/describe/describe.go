@@ -117,6 +117,7 @@ const (
 	TypeRepo   = "repo"   // owner/name
 	TypePath   = "path"   // relative path: segments joined by /, none empty, "." or ".."
 	TypeHref   = "href"   // absolute path on the account's server, same segments, may end in /
+	TypeFolder = "folder" // href that ends in /, so that a name can stand behind it
 	TypeHex    = "hex"    // lower-case hexadecimal
 	TypeName   = "name"   // [A-Za-z0-9._-]{1,100}: logins, labels of machines
 	TypeFile   = "file"   // travels as a memfd; its value is the digest

@@ -144,7 +144,8 @@ func (m *Method) path(t string, c *Call) (string, error) {
 		if v == "" {
 			return fmt.Errorf("--%s: missing", name)
 		}
-		if a.Type != TypeRepo && a.Type != TypePath && a.Type != TypeHref && strings.ContainsAny(v, `/\%;`) {
+		paths := []string{TypeRepo, TypePath, TypeHref, TypeFolder}
+		if !slices.Contains(paths, a.Type) && strings.ContainsAny(v, `/\%;`) {
 			return &ArgError{name, "may not hold / \\ % or ;"}
 		}
 		s.WriteString(EscapePath(v))

@@ -12,7 +12,7 @@ import (
 
 var (
 	types = []string{TypeString, TypeText, TypeInt, TypeBool, TypeEnum, TypeTime, TypeDate, TypeWhen, TypeZone,
-		TypeEmail, TypeRepo, TypePath, TypeHref, TypeHex, TypeName, TypeFile, TypeCursor}
+		TypeEmail, TypeRepo, TypePath, TypeHref, TypeFolder, TypeHex, TypeName, TypeFile, TypeCursor}
 	classes = []string{Read, Write, Destructive}
 	reaches = []string{ReachNone, ReachPeople, ReachSpace, ReachPublic}
 	roles   = []string{"", "recipient", "amount", "destination", "content"}

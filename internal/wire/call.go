@@ -162,6 +162,8 @@ type CallReq struct {
 	Frame    Frame  `msgpack:"f"`
 	Prepared bool   `msgpack:"p,omitempty"` // execute only
 	Mark     string `msgpack:"m,omitempty"` // the call's mark; execute only (a borrow tells it to call)
+	ETag     string `msgpack:"e,omitempty"` // of the base read, with its quotes; execute only
+	Raw      bool   `msgpack:"r,omitempty"` // execute only: answer a base read's own bytes, its ETag as Object
 }
 
 // sentinel -> worker, verb prepare: render the body of a call, without credential or network. Base is what the
