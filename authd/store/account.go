@@ -7,8 +7,10 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -39,7 +41,8 @@ type Settings struct {
 	Base      wire.Base      `json:"base"`
 	Placement wire.Placement `json:"placement"`
 	CA        string         `json:"ca,omitempty"`     // PEM; empty is the system's roots
-	Permit    string         `json:"permit,omitempty"` // ip:port that may be reached though it is not public
+	Permit    []string       `json:"permit,omitempty"` // ip:port that may be reached though they are not public
+	Also      []string       `json:"also,omitempty"`   // host:port of the vendor's second hosts, without credential
 	Workers   []string       `json:"workers"`          // vendors whose workers may borrow it, sorted
 	Scopes    []string       `json:"scopes,omitempty"` // as the vendor names them
 	Owner     string         `json:"owner,omitempty"`  // the person's address or login at the vendor
@@ -73,9 +76,10 @@ func (s *Settings) decided() (wire.Digest, error) {
 		Base      wire.Base      `msgpack:"b"`
 		Placement wire.Placement `msgpack:"p"`
 		CA        string         `msgpack:"c"`
-		Permit    string         `msgpack:"t"`
+		Permit    []string       `msgpack:"t"`
+		Also      []string       `msgpack:"a"`
 		Workers   []string       `msgpack:"w"`
-	}{"doorward account 1", s.Vendor, s.Base, s.Placement, s.CA, s.Permit, s.Workers})
+	}{"doorward account 1", s.Vendor, s.Base, s.Placement, s.CA, s.Permit, s.Also, s.Workers})
 	if err != nil {
 		return wire.Digest{}, fmt.Errorf("digest account: %w", err)
 	}
@@ -86,8 +90,9 @@ func (s *Settings) decided() (wire.Digest, error) {
 func (a *Account) Public() wire.Account {
 	return wire.Account{
 		Name: a.Name, Vendor: a.Vendor, Base: a.Base, Placement: a.Placement, Generation: a.Generation,
-		Digest: a.Digest, Permit: a.Permit, PrivateCA: a.CA != "", Workers: slices.Clone(a.Workers),
-		Scopes: slices.Clone(a.Scopes), Owner: a.Owner, Health: a.Health, Unix: a.Changed,
+		Digest: a.Digest, Permit: slices.Clone(a.Permit), Also: slices.Clone(a.Also), PrivateCA: a.CA != "",
+		Workers: slices.Clone(a.Workers),
+		Scopes:  slices.Clone(a.Scopes), Owner: a.Owner, Health: a.Health, Unix: a.Changed,
 	}
 }
 
@@ -96,7 +101,7 @@ func (a *Account) Allows(vendor string) bool { return slices.Contains(a.Workers,
 
 // Holds says whether an entry that carries the credential stays within the account's base.
 func (a *Account) Holds(e *wire.Entry) bool {
-	if e.Scheme != a.Base.Scheme || e.Host != a.Base.Host || e.Port != a.Base.Port {
+	if len(e.Also) > 0 || e.Scheme != a.Base.Scheme || e.Host != a.Base.Host || e.Port != a.Base.Port {
 		return false
 	}
 	if e.Follow != "" || a.Base.Path == "" {
@@ -146,22 +151,31 @@ func (s *Settings) validate() error {
 
 func (s *Settings) validateBase() error {
 	b := &s.Base
-	if s.Permit != "" {
-		permit, err := netip.ParseAddrPort(s.Permit)
-		if err != nil || permit.String() != s.Permit || permit.Addr().Zone() != "" || permit.Port() == 0 ||
-			permit.Addr().Is4In6() || permit.Addr().IsUnspecified() || permit.Addr().IsMulticast() {
-			return settingRefusal("the permitted address is not one address and port",
+	if len(s.Permit) > maxList || len(s.Also) > maxList {
+		return settingRefusal("the permitted addresses or second hosts are too many", "give at most 64")
+	}
+	loopback := len(s.Permit) > 0
+	for _, permit := range s.Permit {
+		addr, ok := parsePermit(permit)
+		if !ok {
+			return settingRefusal("a permitted address is not one address and port",
 				"write it as 192.0.2.7:443 or [2001:db8::7]:443")
 		}
-		if int(permit.Port()) != b.Port {
-			return settingRefusal("the permitted address and the base address differ in their port", "make them equal")
+		loopback = loopback && addr.IsLoopback()
+	}
+	for _, also := range s.Also {
+		host, port, err := net.SplitHostPort(also)
+		n, perr := strconv.ParseUint(port, 10, 16)
+		if err != nil || perr != nil || n == 0 || !isHost(host) || net.JoinHostPort(host, strconv.FormatUint(n, 10)) != also {
+			return settingRefusal("a second host is not one host and port", "write it as logs.example.org:443")
 		}
 	}
 	switch {
 	case b.Scheme == "https":
-	case b.Scheme == "http" && s.Permit != "" && netip.MustParseAddrPort(s.Permit).Addr().IsLoopback():
+	case b.Scheme == "http" && loopback:
 	case b.Scheme == "http":
-		return settingRefusal("http would send the credential in clear", "use https; http is for a permitted loopback address only")
+		return settingRefusal("http would send the credential in clear",
+			"use https; http is for permitted loopback addresses only")
 	default:
 		return settingRefusal("the base address is not https", "write it as https://host/path")
 	}
@@ -175,6 +189,17 @@ func (s *Settings) validateBase() error {
 			"begin it with /, end it without, and use no .., //, %, ; or backslash")
 	}
 	return nil
+}
+
+// parsePermit reads ip:port in its one canonical spelling.
+func parsePermit(s string) (netip.Addr, bool) {
+	p, err := netip.ParseAddrPort(s)
+	addr := p.Addr()
+	if err != nil || p.String() != s || p.Port() == 0 || addr.Zone() != "" || addr.Is4In6() || addr.IsUnspecified() ||
+		addr.IsMulticast() {
+		return netip.Addr{}, false
+	}
+	return addr, true
 }
 
 // reserved are headers that frame or route a request; a credential in them would change what the request is.

@@ -369,8 +369,8 @@ func (s *Store) Replace(set Settings, secret []byte, now time.Time) error {
 	}
 	fresh := len(secret) > 0
 	if !fresh {
-		if set.Vendor != old.Vendor || set.Base != old.Base || set.CA != old.CA || set.Permit != old.Permit ||
-			set.Placement != old.Placement {
+		if set.Vendor != old.Vendor || set.Base != old.Base || set.CA != old.CA || set.Placement != old.Placement ||
+			!slices.Equal(set.Permit, old.Permit) {
 			return credentialRefusal("where or how the credential goes would change, and it was not given again",
 				"give the credential with the change")
 		}

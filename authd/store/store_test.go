@@ -136,7 +136,7 @@ func TestLK08ReplaceDoesNotSendTheCredentialElsewhere(t *testing.T) {
 		"host":    func(s *Settings) { s.Base.Host = "evil.test" },
 		"port":    func(s *Settings) { s.Base.Port = 8443 },
 		"path":    func(s *Settings) { s.Base.Path = "/x" },
-		"permit":  func(s *Settings) { s.Permit = "192.0.2.7:443" },
+		"permit":  func(s *Settings) { s.Permit = []string{"192.0.2.7:443"} },
 		"place":   func(s *Settings) { s.Placement = wire.Placement{Kind: "query", Name: "key"} },
 		"vendor":  func(s *Settings) { s.Vendor = "dav" },
 		"user":    func(s *Settings) { s.Placement = wire.Placement{Kind: "basic", User: "x"} },
@@ -193,10 +193,10 @@ func TestRefusedAccounts(t *testing.T) {
 		{"well", nil, token, ""},
 		{"basic with a space and an umlaut", basic, "pass wörd", ""},
 		{"a loopback server without TLS", func(s *Settings) {
-			s.Base, s.Permit = wire.Base{Scheme: "http", Host: "localhost", Port: 5232}, "127.0.0.1:5232"
+			s.Base, s.Permit = wire.Base{Scheme: "http", Host: "localhost", Port: 5232}, []string{"127.0.0.1:5232"}
 		}, token, ""},
 		{"a private server", func(s *Settings) {
-			s.Base, s.Permit = wire.Base{Scheme: "https", Host: "dav.home.arpa", Port: 8443, Path: "/dav"}, "10.0.0.5:8443"
+			s.Base, s.Permit = wire.Base{Scheme: "https", Host: "dav.home.arpa", Port: 8443, Path: "/dav"}, []string{"10.0.0.5:8443"}
 		}, token, ""},
 		{"name taken", func(s *Settings) { s.Name = "taken" }, token, wire.CodeBadArgument},
 		{"name empty", func(s *Settings) { s.Name = "" }, token, wire.CodeBadArgument},
@@ -209,7 +209,7 @@ func TestRefusedAccounts(t *testing.T) {
 		{"a worker by prefix", func(s *Settings) { s.Workers = []string{"git*"} }, token, wire.CodeBadArgument},
 		{"http", func(s *Settings) { s.Base.Scheme = "http" }, token, wire.CodeBadArgument},
 		{"http to a private address", func(s *Settings) {
-			s.Base, s.Permit = wire.Base{Scheme: "http", Host: "x", Port: 80}, "10.0.0.1:80"
+			s.Base, s.Permit = wire.Base{Scheme: "http", Host: "x", Port: 80}, []string{"10.0.0.1:80"}
 		}, token, wire.CodeBadArgument},
 		{"host in capitals", func(s *Settings) { s.Base.Host = "API.github.com" }, token, wire.CodeBadArgument},
 		{"host with a dot at its end", func(s *Settings) { s.Base.Host = "api.github.com." }, token, wire.CodeBadArgument},
@@ -221,11 +221,19 @@ func TestRefusedAccounts(t *testing.T) {
 		{"path with ..", func(s *Settings) { s.Base.Path = "/a/.." }, token, wire.CodeBadArgument},
 		{"path with a slash at its end", func(s *Settings) { s.Base.Path = "/a/" }, token, wire.CodeBadArgument},
 		{"path with an escape", func(s *Settings) { s.Base.Path = "/%2e" }, token, wire.CodeBadArgument},
-		{"permit without port", func(s *Settings) { s.Permit = "10.0.0.1" }, token, wire.CodeBadArgument},
-		{"permit of another port", func(s *Settings) { s.Permit = "10.0.0.1:80" }, token, wire.CodeBadArgument},
-		{"permit unspecified", func(s *Settings) { s.Permit = "0.0.0.0:443" }, token, wire.CodeBadArgument},
-		{"permit mapped", func(s *Settings) { s.Permit = "[::ffff:10.0.0.1]:443" }, token, wire.CodeBadArgument},
-		{"permit with a zone", func(s *Settings) { s.Permit = "[fe80::1%eth0]:443" }, token, wire.CodeBadArgument},
+		{"permit without port", func(s *Settings) { s.Permit = []string{"10.0.0.1"} }, token, wire.CodeBadArgument},
+		{"two permits and a second host", func(s *Settings) {
+			s.Permit, s.Also = []string{"10.0.0.1:443", "[fd00::1]:8443"}, []string{"logs.home.arpa:8443", "[fd00::1]:443"}
+		}, token, ""},
+		{"http with one address of two on the loopback", func(s *Settings) {
+			s.Base, s.Permit = wire.Base{Scheme: "http", Host: "x", Port: 80}, []string{"127.0.0.1:80", "10.0.0.1:80"}
+		}, token, wire.CodeBadArgument},
+		{"second host without a port", func(s *Settings) { s.Also = []string{"logs.home.arpa"} }, token, wire.CodeBadArgument},
+		{"second host in capitals", func(s *Settings) { s.Also = []string{"Logs.home.arpa:443"} }, token, wire.CodeBadArgument},
+		{"second host with a padded port", func(s *Settings) { s.Also = []string{"a.b:0443"} }, token, wire.CodeBadArgument},
+		{"permit unspecified", func(s *Settings) { s.Permit = []string{"0.0.0.0:443"} }, token, wire.CodeBadArgument},
+		{"permit mapped", func(s *Settings) { s.Permit = []string{"[::ffff:10.0.0.1]:443"} }, token, wire.CodeBadArgument},
+		{"permit with a zone", func(s *Settings) { s.Permit = []string{"[fe80::1%eth0]:443"} }, token, wire.CodeBadArgument},
 		{"CA of words", func(s *Settings) { s.CA = "trust me" }, token, wire.CodeBadArgument},
 		{"CA with a key", func(s *Settings) {
 			s.CA = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"
@@ -318,17 +326,18 @@ func TestHolds(t *testing.T) {
 		base   string
 		want   bool
 	}{
-		"within":             {func(*wire.Entry) {}, "", true},
-		"another scheme":     {func(e *wire.Entry) { e.Scheme = "http" }, "", false},
-		"another host":       {func(e *wire.Entry) { e.Host = "evil.test" }, "", false},
-		"a host below":       {func(e *wire.Entry) { e.Host = "x.api.github.com" }, "", false},
-		"another port":       {func(e *wire.Entry) { e.Port = 8443 }, "", false},
-		"below the path":     {func(*wire.Entry) {}, "/user", true},
-		"the path itself":    {func(*wire.Entry) {}, "/user/repos", true},
-		"beside the path":    {func(*wire.Entry) {}, "/use", false},
-		"outside the path":   {func(*wire.Entry) {}, "/dav", false},
-		"following":          {func(e *wire.Entry) { e.Follow, e.Path = "x", "" }, "/dav", true},
-		"following to there": {func(e *wire.Entry) { e.Follow, e.Host = "x", "evil.test" }, "", false},
+		"within":                     {func(*wire.Entry) {}, "", true},
+		"another scheme":             {func(e *wire.Entry) { e.Scheme = "http" }, "", false},
+		"another host":               {func(e *wire.Entry) { e.Host = "evil.test" }, "", false},
+		"a host below":               {func(e *wire.Entry) { e.Host = "x.api.github.com" }, "", false},
+		"another port":               {func(e *wire.Entry) { e.Port = 8443 }, "", false},
+		"below the path":             {func(*wire.Entry) {}, "/user", true},
+		"the path itself":            {func(*wire.Entry) {}, "/user/repos", true},
+		"beside the path":            {func(*wire.Entry) {}, "/use", false},
+		"outside the path":           {func(*wire.Entry) {}, "/dav", false},
+		"following":                  {func(e *wire.Entry) { e.Follow, e.Path = "x", "" }, "/dav", true},
+		"following to a second host": {func(e *wire.Entry) { e.Follow, e.Also = "x", []string{"b.test:443"} }, "", false},
+		"following to there":         {func(e *wire.Entry) { e.Follow, e.Host = "x", "evil.test" }, "", false},
 	} {
 		e := entry
 		test.change(&e)

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package grants is the table of live grants: which worker may have which request sent with which credential, for which
+// caller, until when.
+//
+// It lives in memory only. Whatever it cannot find it refuses, so a restart, a lost link to sentinel or a mistake ends
+// grants and never makes one. A worker that was taken over can borrow nothing that sentinel did not grant to its own
+// name, for the caller and the frame it was granted for, and only once; what it borrowed opens nothing but that grant,
+// and each of its requests as often as was granted. A taken-over egress can resolve only while such a grant lives, and
+// sentinel is told each time. The table is a state machine without input or output: time is an argument.
+//
+//	granted --Borrow--> borrowed --Resolve, once a use--> borrowed
+//	granted, borrowed --Revoke, Void, expiry--> gone
+package grants
+
+import (
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/doorward/doorward/authd/store"
+	"github.com/doorward/doorward/authd/surrogate"
+	"github.com/doorward/doorward/internal/wire"
+)
+
+const (
+	// BorrowWithin is how long a grant waits to be borrowed.
+	BorrowWithin = 30 * time.Second
+	// MaxLife is the longest life of a grant.
+	MaxLife = time.Hour
+	// MaxGrants, MaxEntries and MaxUses bound what sentinel may ask to be kept.
+	MaxGrants  = 4096
+	MaxEntries = 64
+	MaxUses    = 10000
+)
+
+// Now is one moment on two clocks. A grant ends by the one that says so first: setting the wall clock back prolongs
+// nothing.
+type Now struct {
+	Wall time.Time
+	Boot time.Duration // CLOCK_BOOTTIME, which runs on in suspend and cannot be set
+}
+
+// grant is one live grant.
+type grant struct {
+	wire.GrantReq
+	used     []int // per entry
+	end      Now   // of the grant
+	due      Now   // to be borrowed
+	borrowed bool
+	digest   surrogate.Digest // of the surrogate, once borrowed
+}
+
+func (n Now) reached(end Now) bool {
+	return n.Boot >= end.Boot || !n.Wall.Before(end.Wall)
+}
+
+// Table holds the live grants. Its methods may run side by side.
+type Table struct {
+	mu     sync.Mutex // guards what follows; nothing is waited for under it
+	grants map[string]*grant
+}
+
+// New returns an empty table.
+func New() *Table { return &Table{grants: map[string]*grant{}} }
+
+// Refusal is a refusal of this package. The caller is told no more than lets an honest one go on; the record gets Why.
+type Refusal struct {
+	Told *wire.Error
+	Why  string // one of the constants below
+}
+
+func (r *Refusal) Error() string { return string(r.Told.Code) + ": " + r.Why }
+
+// Unwrap gives what the caller is told.
+func (r *Refusal) Unwrap() error { return r.Told }
+
+// Why something was refused, for the record.
+const (
+	WhyMalformed    = "the grant is malformed"
+	WhyTaken        = "a grant of that name is live"
+	WhyFull         = "too many grants are live"
+	WhyNoAccount    = "no such account"
+	WhyUndecided    = "the account differs from the one decided on"
+	WhyNotListed    = "the worker is not on the account's list"
+	WhyElsewhere    = "an entry sends the credential away from the account's base"
+	WhyNoGrant      = "no live grant of that name"
+	WhyOtherWorker  = "the grant is another worker's"
+	WhyBorrowed     = "the grant was borrowed already"
+	WhyLate         = "the grant was not borrowed in time"
+	WhyExpired      = "the grant has run out"
+	WhyOtherCaller  = "the grant is another caller's"
+	WhyOtherFrame   = "the grant is for another frame"
+	WhyNotBorrowed  = "the grant was not borrowed"
+	WhyNoEntry      = "the grant has no such entry"
+	WhySurrogate    = "not the surrogate of this grant"
+	WhyNoCredential = "the entry takes no credential"
+	WhyUsedUp       = "the entry's uses are used up"
+	WhyUnheard      = "too many releases wait for sentinel"
+)
+
+// What callers are told most often.
+const (
+	askAgain = "ask sentinel for a new grant"
+	noGrant  = "there is no live grant of that name for this caller"
+)
+
+func refuse(code wire.Code, why, told, next string) error {
+	return &Refusal{wire.Refuse(code, told, next), why}
+}
+
+// none is the answer to whoever names a grant that is not theirs: the same as where there is no such grant.
+func none(why string) error { return refuse(wire.CodeBadGrant, why, noGrant, askAgain) }
+
+// Add takes a grant in. account is the one that it names, nil where there is none.
+func (t *Table) Add(now Now, req wire.GrantReq, account *store.Account) error {
+	if err := validate(now, &req); err != nil {
+		return err
+	}
+	if err := fits(&req, account); err != nil {
+		return err
+	}
+	for i := range req.Entries {
+		if e := &req.Entries[i]; e.Credential && !account.Holds(e) {
+			return refuse(wire.CodeBadTarget, WhyElsewhere, WhyElsewhere, "")
+		}
+	}
+	life := time.Unix(req.Unix, 0).Sub(now.Wall)
+	g := &grant{
+		GrantReq: req,
+		used:     make([]int, len(req.Entries)),
+		end:      Now{time.Unix(req.Unix, 0), now.Boot + life},
+		due:      Now{now.Wall.Add(BorrowWithin), now.Boot + BorrowWithin},
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.grants[req.Grant] != nil {
+		return refuse(wire.CodeBadGrant, WhyTaken, WhyTaken, "give each grant a name of its own")
+	}
+	if len(t.grants) >= MaxGrants {
+		return refuse(wire.CodeTooMany, WhyFull, WhyFull, "wait until some have ended")
+	}
+	t.grants[req.Grant] = g
+	return nil
+}
+
+// validate bounds what is kept; sentinel's word is believed for the rest.
+func validate(now Now, req *wire.GrantReq) error {
+	life := time.Unix(req.Unix, 0).Sub(now.Wall)
+	switch {
+	case len(req.Grant) < 16 || len(req.Grant) > 64 || req.Call == "" || len(req.Call) > 64:
+		return malformed("the grant's or the call's name is too short or too long")
+	case req.Worker == "" || (req.Cell == "") != (req.Session == ""):
+		return malformed("the grant names no worker, or half a caller")
+	case life <= 0 || life > MaxLife:
+		return malformed("the grant has ended already, or would live too long")
+	case len(req.Entries) == 0 || len(req.Entries) > MaxEntries:
+		return malformed("the grant has no entries, or too many")
+	}
+	for i := range req.Entries {
+		if uses := req.Entries[i].Uses; uses < 1 || uses > MaxUses {
+			return malformed("an entry of the grant has no uses, or too many")
+		}
+	}
+	return nil
+}
+
+func malformed(told string) error { return refuse(wire.CodeBadGrant, WhyMalformed, told, "") }
+
+// fits says whether account is what the grant was decided for. It runs at each step: an account that was changed,
+// removed or renamed meanwhile fits nothing.
+func fits(req *wire.GrantReq, account *store.Account) error {
+	switch {
+	case account == nil || account.Name != req.Account:
+		return refuse(wire.CodeNotConfigured, WhyNoAccount, "there is no account of that name", "see `doorward account list`")
+	case account.Digest != req.Digest || account.Generation != req.Generation:
+		return refuse(wire.CodeNotConnected, WhyUndecided, "the account is not the one that was decided on",
+			"have a person decide on it: see `doorward pending`")
+	case !account.Allows(req.Worker):
+		return refuse(wire.CodeNotAllowed, WhyNotListed, "the account is not for this worker", "see `doorward account show`")
+	}
+	return nil
+}
+
+// Account names the account of a live grant; empty where there is no such grant. It saves the caller from holding the
+// table's lock while it looks the account up.
+func (t *Table) Account(id string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if g := t.grants[id]; g != nil {
+		return g.GrantReq.Account
+	}
+	return ""
+}
+
+// Borrow gives the worker of a grant its surrogate. worker is the vendor as the kernel named the peer.
+func (t *Table) Borrow(
+	now Now, worker string, req wire.BorrowReq, account *store.Account, random io.Reader,
+) (wire.BorrowResp, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	g := t.grants[req.Grant]
+	switch {
+	case g == nil:
+		return wire.BorrowResp{}, none(WhyNoGrant)
+	case g.Worker != worker:
+		return wire.BorrowResp{}, none(WhyOtherWorker)
+	case now.reached(g.end):
+		delete(t.grants, req.Grant)
+		return wire.BorrowResp{}, refuse(wire.CodeExpired, WhyExpired, WhyExpired, askAgain)
+	case g.borrowed:
+		return wire.BorrowResp{}, refuse(wire.CodeBadGrant, WhyBorrowed, WhyBorrowed, askAgain)
+	case now.reached(g.due):
+		delete(t.grants, req.Grant)
+		return wire.BorrowResp{}, refuse(wire.CodeExpired, WhyLate, WhyLate, askAgain)
+	case g.Cell != req.Cell || g.Session != req.Session:
+		return wire.BorrowResp{}, none(WhyOtherCaller)
+	case g.Frame != req.Frame:
+		return wire.BorrowResp{}, none(WhyOtherFrame)
+	}
+	if err := fits(&g.GrantReq, account); err != nil {
+		return wire.BorrowResp{}, err
+	}
+	value, err := account.Shape.Mint(random)
+	if err != nil {
+		return wire.BorrowResp{}, err
+	}
+	g.borrowed, g.digest = true, surrogate.DigestOf(value)
+	return wire.BorrowResp{
+		Surrogate: string(value), Placement: account.Placement, Base: account.Base,
+		Account: account.Name, Owner: account.Owner, Mark: g.Mark,
+	}, nil
+}
+
+// Resolve answers for one request that is about to leave, and counts it. The answer has neither credential nor scrub
+// list yet: Secret is for the caller to add when wants says that the entry takes the credential.
+func (t *Table) Resolve(
+	now Now, req wire.ResolveReq, account *store.Account,
+) (resp wire.ResolveResp, wants bool, err error) {
+	presented := surrogate.DigestOf([]byte(req.Surrogate))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	g := t.grants[req.Grant]
+	switch {
+	case g == nil:
+		return resp, false, none(WhyNoGrant)
+	case g.Worker != req.Worker:
+		return resp, false, none(WhyOtherWorker)
+	case now.reached(g.end):
+		delete(t.grants, req.Grant)
+		return resp, false, refuse(wire.CodeExpired, WhyExpired, WhyExpired, askAgain)
+	case !g.borrowed:
+		return resp, false, none(WhyNotBorrowed)
+	case req.Entry < 0 || req.Entry >= len(g.Entries):
+		return resp, false, refuse(wire.CodeBadEnvelope, WhyNoEntry, WhyNoEntry, "send only what the call lists")
+	}
+	e := &g.Entries[req.Entry]
+	switch {
+	case e.Credential && (!g.digest.Equal(presented) || !surrogate.Marked([]byte(req.Surrogate))):
+		return resp, false, refuse(wire.CodeBadSurrogate, WhySurrogate, WhySurrogate, askAgain)
+	case !e.Credential && req.Surrogate != "":
+		return resp, false, refuse(wire.CodeBadSurrogate, WhyNoCredential, WhyNoCredential, "send it without")
+	case g.used[req.Entry] >= e.Uses:
+		return resp, false, refuse(wire.CodeTooMany, WhyUsedUp, WhyUsedUp, askAgain)
+	}
+	if err := fits(&g.GrantReq, account); err != nil {
+		return resp, false, err
+	}
+	g.used[req.Entry]++
+	return wire.ResolveResp{
+		Placement: account.Placement, Entry: *e, CA: []byte(account.CA), Permit: account.Permit,
+		Call: g.Call, Cell: g.Cell, Account: account.Name, Generation: account.Generation,
+	}, e.Credential, nil
+}
+
+// Revoke ends what ref names, and says which grants those were, sorted. A ref that names nothing ends nothing.
+func (t *Table) Revoke(ref wire.GrantRef) []string {
+	if ref == (wire.GrantRef{}) {
+		return nil
+	}
+	return t.end(func(g *grant) bool {
+		return ref.All || (ref.Grant != "" && g.Grant == ref.Grant) || (ref.Cell != "" && g.Cell == ref.Cell) ||
+			(ref.Account != "" && g.GrantReq.Account == ref.Account)
+	})
+}
+
+// Void ends every grant: the link to sentinel has gone.
+func (t *Table) Void() []string { return t.end(func(*grant) bool { return true }) }
+
+// Expire ends the grants that have run out or were not borrowed in time.
+func (t *Table) Expire(now Now) []string {
+	return t.end(func(g *grant) bool { return now.reached(g.end) || (!g.borrowed && now.reached(g.due)) })
+}
+
+// Live is how many grants there are.
+func (t *Table) Live() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.grants)
+}
+
+func (t *Table) end(which func(*grant) bool) []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var ended []string
+	for id, g := range t.grants {
+		if which(g) {
+			ended = append(ended, id)
+			delete(t.grants, id)
+		}
+	}
+	slices.Sort(ended)
+	return ended
+}
