@@ -181,7 +181,8 @@ func (s *Settings) validateBase() error {
 	}
 	switch {
 	case !isHost(b.Host):
-		return settingRefusal("the host is not a name in lower case or an address", "write it as it stands in the certificate")
+		return settingRefusal("the host is not a name in lower case or an address",
+			"write it as it stands in the certificate")
 	case b.Port < 1 || b.Port > 65535:
 		return settingRefusal("the port is not between 1 and 65535", "leave it out for 443")
 	case !isBasePath(b.Path):
@@ -248,7 +249,8 @@ func validateSecret(secret []byte, p *wire.Placement) error {
 		return credentialRefusal(fmt.Sprintf("the credential is shorter than %d bytes", MinSecret),
 			"a shorter one cannot be kept out of answers; have the vendor issue a longer one")
 	case len(secret) > MaxSecret:
-		return credentialRefusal(fmt.Sprintf("the credential is longer than %d bytes", MaxSecret), "give the credential alone")
+		return credentialRefusal(fmt.Sprintf("the credential is longer than %d bytes", MaxSecret),
+			"give the credential alone")
 	case surrogate.Marked(secret):
 		return credentialRefusal("this is one of Doorward's own surrogates, not a credential", "give what the vendor issued")
 	}

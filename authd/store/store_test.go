@@ -196,7 +196,8 @@ func TestRefusedAccounts(t *testing.T) {
 			s.Base, s.Permit = wire.Base{Scheme: "http", Host: "localhost", Port: 5232}, []string{"127.0.0.1:5232"}
 		}, token, ""},
 		{"a private server", func(s *Settings) {
-			s.Base, s.Permit = wire.Base{Scheme: "https", Host: "dav.home.arpa", Port: 8443, Path: "/dav"}, []string{"10.0.0.5:8443"}
+			s.Base, s.Permit = wire.Base{Scheme: "https", Host: "dav.home.arpa", Port: 8443, Path: "/dav"},
+				[]string{"10.0.0.5:8443"}
 		}, token, ""},
 		{"name taken", func(s *Settings) { s.Name = "taken" }, token, wire.CodeBadArgument},
 		{"name empty", func(s *Settings) { s.Name = "" }, token, wire.CodeBadArgument},
@@ -228,8 +229,10 @@ func TestRefusedAccounts(t *testing.T) {
 		{"http with one address of two on the loopback", func(s *Settings) {
 			s.Base, s.Permit = wire.Base{Scheme: "http", Host: "x", Port: 80}, []string{"127.0.0.1:80", "10.0.0.1:80"}
 		}, token, wire.CodeBadArgument},
-		{"second host without a port", func(s *Settings) { s.Also = []string{"logs.home.arpa"} }, token, wire.CodeBadArgument},
-		{"second host in capitals", func(s *Settings) { s.Also = []string{"Logs.home.arpa:443"} }, token, wire.CodeBadArgument},
+		{"second host without a port", func(s *Settings) { s.Also = []string{"logs.home.arpa"} }, token,
+			wire.CodeBadArgument},
+		{"second host in capitals", func(s *Settings) { s.Also = []string{"Logs.home.arpa:443"} }, token,
+			wire.CodeBadArgument},
 		{"second host with a padded port", func(s *Settings) { s.Also = []string{"a.b:0443"} }, token, wire.CodeBadArgument},
 		{"permit unspecified", func(s *Settings) { s.Permit = []string{"0.0.0.0:443"} }, token, wire.CodeBadArgument},
 		{"permit mapped", func(s *Settings) { s.Permit = []string{"[::ffff:10.0.0.1]:443"} }, token, wire.CodeBadArgument},
@@ -516,12 +519,14 @@ func TestDamageKeepsTheStoreShut(t *testing.T) {
 		}
 	}
 	tests := map[string]func(dir string){
-		"two accounts swapped":        swap(one, two),
-		"two purposes swapped":        swap(loginsName, checkpointName),
-		"the check is lost":           func(dir string) { os.Remove(dir + "/" + checkName) },
-		"the logins are lost":         func(dir string) { os.Remove(dir + "/" + loginsName) },
-		"the header is lost":          func(dir string) { os.Remove(dir + "/" + headerName) },
-		"an account copied":           func(dir string) { copyFile(t, dir+"/"+one, dir+"/accounts/"+strings.Repeat("0", 32)) },
+		"two accounts swapped": swap(one, two),
+		"two purposes swapped": swap(loginsName, checkpointName),
+		"the check is lost":    func(dir string) { os.Remove(dir + "/" + checkName) },
+		"the logins are lost":  func(dir string) { os.Remove(dir + "/" + loginsName) },
+		"the header is lost":   func(dir string) { os.Remove(dir + "/" + headerName) },
+		"an account copied": func(dir string) {
+			copyFile(t, dir+"/"+one, dir+"/accounts/"+strings.Repeat("0", 32))
+		},
 		"a stranger's file":           func(dir string) { copyFile(t, dir+"/"+one, dir+"/accounts/README") },
 		"a stranger's file above":     func(dir string) { copyFile(t, dir+"/"+one, dir+"/README") },
 		"an account that is a link":   func(dir string) { os.Remove(dir + "/" + one); os.Symlink(good+"/"+one, dir+"/"+one) },

@@ -29,7 +29,8 @@ func TestPublishedTokensHoldTheirChecksum(t *testing.T) {
 			t.Errorf("%s: checksum holds although a character was changed", changed)
 		}
 	}
-	for _, bad := range []string{"", "ghp_", "ghp_abcdef", "abcdefghijklmnop", "ghp_M7H4jxUDDWHP4kZ6A4dxlQYsQIWJuq11T4V/"} {
+	for _, bad := range []string{"", "ghp_", "ghp_abcdef", "abcdefghijklmnop",
+		"ghp_M7H4jxUDDWHP4kZ6A4dxlQYsQIWJuq11T4V/"} {
 		if ChecksumHolds([]byte(bad)) {
 			t.Errorf("%q: checksum holds", bad)
 		}
@@ -48,7 +49,8 @@ func TestShapes(t *testing.T) {
 		{"github server", "ghs_" + publishedGitHub[0][4:], "ghs_", "base62", 40, true},
 		{"github fine-grained", "github_pat_" + strings.Repeat("a", 22) + "_" + strings.Repeat("B", 59),
 			"github_pat_", "base62", 93, true},
-		{"github fine-grained of another length", "github_pat_" + strings.Repeat("a", 60), "github_pat_", "hex", 60 + 11, false},
+		{"github fine-grained of another length", "github_pat_" + strings.Repeat("a", 60), "github_pat_",
+			"hex", 60 + 11, false},
 		{"long ghs", "ghs_123_" + strings.Repeat("aZ", 40), "ghs_", "base64url", 88, false},
 		{"npm", "npm_" + strings.Repeat("aZ", 18), "npm_", "base62", 40, true},
 		{"gitlab", "glpat-" + strings.Repeat("x9", 10), "glpat-", "base36", 6 + 8 + 25, false},
