@@ -127,6 +127,7 @@ type SentReq struct {
 	Status   int    `msgpack:"s,omitempty"`
 	Out      int64  `msgpack:"o,omitempty"` // bytes of body sent
 	In       int64  `msgpack:"i,omitempty"` // bytes of body received
+	Left     bool   `msgpack:"l,omitempty"` // a byte of the request may have reached the server
 	Complete bool   `msgpack:"k,omitempty"` // the answer came to its end
 	Swapped  int    `msgpack:"b,omitempty"` // times the answer was scrubbed of the credential
 	Err      *Error `msgpack:"r,omitempty"`
