@@ -53,8 +53,8 @@ func OwnAddrs() ([]netip.Addr, error) {
 
 // Dial resolves to.Host once (not at all when it is an address), judges every answer, and connects to one of the
 // addresses it judged. One bad answer refuses the whole name: a name that mixes public and private addresses is either
-// a rebinding attack or a mistake. permit is as in Check.
-func (d *Dialer) Dial(ctx context.Context, to Authority, permit netip.AddrPort) (net.Conn, error) {
+// a rebinding attack or a mistake. permits are as in Check.
+func (d *Dialer) Dial(ctx context.Context, to Authority, permits []netip.AddrPort) (net.Conn, error) {
 	addrs, err := d.resolve(ctx, to.Host)
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", to, err)
@@ -65,14 +65,14 @@ func (d *Dialer) Dial(ctx context.Context, to Authority, permit netip.AddrPort) 
 	}
 	for i, a := range addrs {
 		addrs[i] = a.Unmap() // not Unwrap: behind NAT64 there is no other way than the NAT64 address
-		if err := Check(netip.AddrPortFrom(a, to.Port), permit, own); err != nil {
+		if err := Check(netip.AddrPortFrom(a, to.Port), permits, own); err != nil {
 			return nil, fmt.Errorf("dial %s: %w", to, err)
 		}
 	}
 	if len(addrs) > maxAddrs {
 		addrs = addrs[:maxAddrs]
 	}
-	return d.race(ctx, to, addrs, permit)
+	return d.race(ctx, to, addrs, permits)
 }
 
 func (d *Dialer) own() ([]netip.Addr, error) {
@@ -107,15 +107,15 @@ type attempt struct {
 
 // race connects to the addresses in order, each a little after the one before or as soon as that failed; the first
 // connection wins and the others are closed.
-func (d *Dialer) race(ctx context.Context, to Authority, addrs []netip.Addr, permit netip.AddrPort) (net.Conn, error) {
+func (d *Dialer) race(ctx context.Context, to Authority, addrs []netip.Addr, permits []netip.AddrPort) (net.Conn, error) {
 	if len(addrs) == 1 {
-		return d.connect(ctx, netip.AddrPortFrom(addrs[0], to.Port), permit)
+		return d.connect(ctx, netip.AddrPortFrom(addrs[0], to.Port), permits)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	results := make(chan attempt) // unbuffered: a late winner sees ctx done and closes its connection
 	start := func(a netip.Addr) {
-		conn, err := d.connect(ctx, netip.AddrPortFrom(a, to.Port), permit)
+		conn, err := d.connect(ctx, netip.AddrPortFrom(a, to.Port), permits)
 		select {
 		case results <- attempt{conn, err}:
 		case <-ctx.Done():
@@ -154,7 +154,7 @@ func (d *Dialer) race(ctx context.Context, to Authority, addrs []netip.Addr, per
 
 // connect dials one judged address. The control hook runs between socket() and connect() and judges what the kernel is
 // about to be given, so that no path, present or future, connects elsewhere.
-func (d *Dialer) connect(ctx context.Context, to netip.AddrPort, permit netip.AddrPort) (net.Conn, error) {
+func (d *Dialer) connect(ctx context.Context, to netip.AddrPort, permits []netip.AddrPort) (net.Conn, error) {
 	timeout := d.Timeout
 	if timeout == 0 {
 		timeout = 10 * time.Second
@@ -166,7 +166,7 @@ func (d *Dialer) connect(ctx context.Context, to netip.AddrPort, permit netip.Ad
 			if err != nil {
 				return err
 			}
-			return control(network, address, to, permit, own)
+			return control(network, address, to, permits, own)
 		},
 	}
 	nd.SetMultipathTCP(false)
@@ -178,7 +178,7 @@ func (d *Dialer) connect(ctx context.Context, to netip.AddrPort, permit netip.Ad
 }
 
 // control is the decision of the hook.
-func control(network, address string, want, permit netip.AddrPort, own []netip.Addr) error {
+func control(network, address string, want netip.AddrPort, permits []netip.AddrPort, own []netip.Addr) error {
 	if network != "tcp4" && network != "tcp6" {
 		return fmt.Errorf("connect by %s: %w", network, ErrRefused)
 	}
@@ -186,5 +186,5 @@ func control(network, address string, want, permit netip.AddrPort, own []netip.A
 	if err != nil || got != want {
 		return fmt.Errorf("connect to %s where %s was judged: %w", address, want, ErrRefused)
 	}
-	return Check(got, permit, own)
+	return Check(got, permits, own)
 }

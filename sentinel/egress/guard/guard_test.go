@@ -42,6 +42,8 @@ func addrs(list ...string) []netip.Addr {
 	return out
 }
 
+func just(a netip.AddrPort) []netip.AddrPort { return []netip.AddrPort{a} }
+
 func noOwn() ([]netip.Addr, error) { return nil, nil }
 
 // listen opens a loopback listener that counts the connections it gets.
@@ -67,7 +69,7 @@ func listen(t *testing.T, addr string) (netip.AddrPort, *atomic.Int32) {
 }
 
 func TestEveryRangeAndSpelling(t *testing.T) {
-	none := netip.AddrPort{}
+	var none []netip.AddrPort
 	for _, c := range []struct {
 		addr   string
 		public bool
@@ -127,7 +129,7 @@ func TestEveryRangeAndSpelling(t *testing.T) {
 		if err := Check(a, none, nil); (err == nil) != c.public || err != nil && !errors.Is(err, ErrRefused) {
 			t.Errorf("%s: %v, want public %v", c.addr, err, c.public)
 		}
-		if err := Check(a, a, nil); (err == nil) != c.permit {
+		if err := Check(a, just(a), nil); (err == nil) != c.permit {
 			t.Errorf("%s permitted: %v, want %v", c.addr, err, c.permit)
 		}
 		if c.public {
@@ -146,6 +148,7 @@ func TestEveryRangeAndSpelling(t *testing.T) {
 
 func TestPermitOpensExactlyOneAddressAndPort(t *testing.T) {
 	permit := netip.MustParseAddrPort("192.168.7.5:5232")
+	other := netip.MustParseAddrPort("10.0.0.1:443")
 	for addr, want := range map[string]bool{
 		"192.168.7.5:5232":              true,
 		"[::ffff:192.168.7.5]:5232":     true, // the same address, written longer
@@ -160,13 +163,13 @@ func TestPermitOpensExactlyOneAddressAndPort(t *testing.T) {
 		"[fd00:ec2::254]:5232":          false,
 		"[::ffff:169.254.169.254]:5232": false,
 	} {
-		err := Check(netip.MustParseAddrPort(addr), permit, nil)
+		err := Check(netip.MustParseAddrPort(addr), []netip.AddrPort{other, permit}, nil)
 		if (err == nil) != want {
 			t.Errorf("%s: %v, want allowed %v", addr, err, want)
 		}
 	}
 	own := addrs("192.168.7.5")
-	if err := Check(permit, permit, own); err != nil {
+	if err := Check(permit, just(permit), own); err != nil {
 		t.Errorf("a server of the operator's on this very machine: %v", err)
 	}
 }
@@ -189,7 +192,7 @@ func TestCase_EG01_WrappedPrivateAddresses(t *testing.T) {
 		if err != nil {
 			return // refused already as written
 		}
-		conn, err := d.Dial(t.Context(), to, netip.AddrPort{})
+		conn, err := d.Dial(t.Context(), to, nil)
 		if conn != nil || !errors.Is(err, ErrRefused) {
 			t.Errorf("%s: %v, %v, want refusal", host, conn, err)
 		}
@@ -213,7 +216,7 @@ func TestCase_EG01_WrappedPrivateAddresses(t *testing.T) {
 		t.Fatalf("control: %v", err)
 	}
 	_ = conn.Close()
-	_, err = d.Dial(t.Context(), Authority{Host{addr: netip.MustParseAddr("::ffff:127.0.0.1")}, at.Port()}, netip.AddrPort{})
+	_, err = d.Dial(t.Context(), Authority{Host{addr: netip.MustParseAddr("::ffff:127.0.0.1")}, at.Port()}, nil)
 	if !errors.Is(err, ErrRefused) {
 		t.Errorf("guarded: %v", err)
 	}
@@ -228,7 +231,7 @@ func TestCase_EG02_RebindingBetweenCheckAndDial(t *testing.T) {
 	dns := &scripted{answers: map[string][][]netip.Addr{"rb.test.": {{up.Addr()}, {evil.Addr()}}}}
 	d := Dialer{Resolver: dns, Own: noOwn}
 	rb := Authority{Host{name: "rb.test"}, up.Port()}
-	conn, err := d.Dial(t.Context(), rb, up)
+	conn, err := d.Dial(t.Context(), rb, just(up))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +243,7 @@ func TestCase_EG02_RebindingBetweenCheckAndDial(t *testing.T) {
 		t.Errorf("%d lookups for one dial", len(dns.asked))
 	}
 	// The next dial sees the rebound answer and judges that one.
-	if conn, err = d.Dial(t.Context(), rb, up); conn != nil || !errors.Is(err, ErrRefused) {
+	if conn, err = d.Dial(t.Context(), rb, just(up)); conn != nil || !errors.Is(err, ErrRefused) {
 		t.Errorf("rebound: %v, %v", conn, err)
 	}
 	_ = hitsUp
@@ -249,7 +252,7 @@ func TestCase_EG02_RebindingBetweenCheckAndDial(t *testing.T) {
 	dead := netip.MustParseAddrPort("127.0.0.3:1")
 	dns = &scripted{answers: map[string][][]netip.Addr{"rb.test.": {{dead.Addr()}, {evil.Addr()}}}}
 	d.Resolver = dns
-	if conn, err = d.Dial(t.Context(), Authority{rb.Host, 1}, dead); conn != nil || err == nil {
+	if conn, err = d.Dial(t.Context(), Authority{rb.Host, 1}, just(dead)); conn != nil || err == nil {
 		t.Errorf("dead server: %v, %v", conn, err)
 	}
 	if len(dns.asked) != 1 {
@@ -260,15 +263,15 @@ func TestCase_EG02_RebindingBetweenCheckAndDial(t *testing.T) {
 	for _, c := range []struct{ network, address string }{
 		{"tcp4", evil.String()}, {"tcp4", "169.254.169.254:80"}, {"udp4", up.String()}, {"tcp4", "nonsense"},
 	} {
-		if err := control(c.network, c.address, up, up, nil); !errors.Is(err, ErrRefused) {
+		if err := control(c.network, c.address, up, just(up), nil); !errors.Is(err, ErrRefused) {
 			t.Errorf("hook with %v: %v", c, err)
 		}
 	}
-	if err := control("tcp4", up.String(), up, up, nil); err != nil {
+	if err := control("tcp4", up.String(), up, just(up), nil); err != nil {
 		t.Errorf("hook with the judged address: %v", err)
 	}
 	meta := netip.MustParseAddrPort("169.254.169.254:80")
-	if err := control("tcp4", meta.String(), meta, meta, nil); !errors.Is(err, ErrRefused) {
+	if err := control("tcp4", meta.String(), meta, just(meta), nil); !errors.Is(err, ErrRefused) {
 		t.Errorf("hook with metadata: %v", err)
 	}
 }
@@ -294,7 +297,7 @@ func TestCase_EG03_MetadataByLesserKnownNames(t *testing.T) {
 		// Not even a permit for that very address opens it.
 		for _, permit := range []string{"169.254.169.254:80", "[fd00:ec2::254]:80", "192.0.0.192:80", "100.100.100.200:80",
 			"169.254.170.2:80", "168.63.129.16:80", "[fd20:ce::254]:80"} {
-			conn, err := d.Dial(t.Context(), to, netip.MustParseAddrPort(permit))
+			conn, err := d.Dial(t.Context(), to, just(netip.MustParseAddrPort(permit)))
 			if conn != nil || !errors.Is(err, ErrRefused) {
 				t.Errorf("%s with permit %s: %v, %v", host, permit, conn, err)
 			}
@@ -369,7 +372,7 @@ func TestOwnAddresses(t *testing.T) {
 	}
 	d := Dialer{Own: func() ([]netip.Addr, error) { return nil, errors.New("no netlink") }}
 	to := Authority{Host{addr: netip.MustParseAddr("93.184.215.14")}, 443}
-	if conn, err := d.Dial(t.Context(), to, netip.AddrPort{}); conn != nil || err == nil {
+	if conn, err := d.Dial(t.Context(), to, nil); conn != nil || err == nil {
 		t.Errorf("dial without knowing the own addresses: %v, %v", conn, err)
 	}
 }
@@ -381,7 +384,7 @@ func TestRaceTakesTheAddressThatAnswers(t *testing.T) {
 	list := addrs("127.0.0.9", "127.0.0.1")
 	permitAll := Authority{Host{name: "x.test"}, up.Port()}
 	// Only one address can be permitted, so the first fails in the hook: also a failure that must not end the race.
-	conn, err := d.race(t.Context(), permitAll, list, up)
+	conn, err := d.race(t.Context(), permitAll, list, just(up))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -391,7 +394,7 @@ func TestRaceTakesTheAddressThatAnswers(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if conn, err := d.race(ctx, permitAll, list, up); conn != nil || err == nil {
+	if conn, err := d.race(ctx, permitAll, list, just(up)); conn != nil || err == nil {
 		t.Errorf("after cancel: %v, %v", conn, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // ErrRefused is wrapped by every refusal of an address, so that a caller can tell "must not" from "could not".
@@ -131,17 +132,19 @@ func judge(a netip.Addr) (verdict, string) {
 	return global, ""
 }
 
-// Check decides whether addr:port may be dialled. permit is the address that the operator opened for this account, or
-// the zero value: it opens exactly that address and port, and only if the address is public, private, loopback, ULA or
-// carrier NAT; metadata, link-local, multicast, documentation and reserved addresses stay refused. own are the
-// machine's own addresses: refused unless permitted. The error wraps ErrRefused.
-func Check(addr netip.AddrPort, permit netip.AddrPort, own []netip.Addr) error {
+// Check decides whether addr:port may be dialled. permits are what the operator opened for this account: each opens
+// exactly that address and port, and only if the address is public, private, loopback, ULA or carrier NAT; metadata,
+// link-local, multicast, documentation and reserved addresses stay refused. own are the machine's own addresses:
+// refused unless permitted. The error wraps ErrRefused.
+func Check(addr netip.AddrPort, permits []netip.AddrPort, own []netip.Addr) error {
 	if addr.Port() == 0 {
 		return fmt.Errorf("check address %s: port 0: %w", addr, ErrRefused)
 	}
 	a := Unwrap(addr.Addr())
 	v, what := judge(addr.Addr())
-	permitted := permit.IsValid() && permit.Port() == addr.Port() && permit.Addr().Unmap() == addr.Addr().Unmap()
+	permitted := slices.ContainsFunc(permits, func(p netip.AddrPort) bool {
+		return p.IsValid() && p.Port() == addr.Port() && p.Addr().Unmap() == addr.Addr().Unmap()
+	})
 	switch {
 	case v == never:
 		return fmt.Errorf("check address %s: %s, which nothing opens: %w", addr, what, ErrRefused)
