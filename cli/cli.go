@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cli is `connector`, the command an agent runs in its cell. It exists so that an agent needs to know one
+// command only: it turns flags into a semantic call by the vendor's description, asks sentinel, hands an allowed call
+// to the vendor's worker and prints the answer. It holds nothing and decides nothing. Whoever owns the cell can
+// replace it, so nothing relies on it: what it checks, sentinel and the worker check again. What it reads is made by
+// strangers (vendors' answers), so it parses them with bounds and makes control characters visible on a terminal.
+package cli
+
+import (
+	"os"
+	"runtime/debug"
+	"strconv"
+
+	"github.com/doorward/doorward/internal/describe"
+	"github.com/doorward/doorward/internal/wire"
+)
+
+// app is one run of the command.
+type app struct {
+	tell
+	dir  string // of the descriptions, once found
+	told bool   // the error is on stderr already
+}
+
+// Main does what args say and returns the exit code, see wire.Code.Exit.
+func Main(args []string) int {
+	a := &app{}
+	err := a.run(args)
+	if err == nil {
+		return wire.ExitDone
+	}
+	if !a.told {
+		a.report(err, "")
+	}
+	return err.Code.Exit()
+}
+
+func (a *app) run(args []string) *wire.Error {
+	for _, s := range args { // errors before the flags are parsed obey it too
+		if s == "--json" {
+			a.json = true
+		}
+	}
+	if len(args) == 0 {
+		return usage("name what to do", "connector help")
+	}
+	word, rest := args[0], args[1:]
+	switch word {
+	case "help", "--help", "-h":
+		return a.help(rest)
+	case "version", "--version":
+		return a.version()
+	case "list":
+		return a.list(rest)
+	case "describe":
+		return a.describe(rest)
+	case "inbox":
+		return a.inbox(rest)
+	case "result", "wait", "cancel":
+		return a.collect(word, rest)
+	case "guide":
+		return a.print([]byte(Guide))
+	case "completion":
+		return a.completion(rest)
+	case "__complete":
+		return a.complete(rest)
+	}
+	if word == "" || word[0] == '-' {
+		return usage("no flag "+word+" before the connector's name", "connector help")
+	}
+	return a.vendor(word, rest)
+}
+
+// vendor runs `connector <vendor> <method> [flags]`.
+func (a *app) vendor(name string, rest []string) *wire.Error {
+	if len(rest) == 0 {
+		if _, err := a.load(name); err != nil {
+			return err
+		}
+		return usage("name a method of "+name, "connector describe "+name)
+	}
+	if rest[0] == "--help" || rest[0] == "-h" {
+		return a.describe([]string{name})
+	}
+	c, err := a.load(name)
+	if err != nil {
+		return err
+	}
+	m, err := method(c, rest[0])
+	if err != nil {
+		return err
+	}
+	p := parser{c: c, m: m}
+	if err := p.parse(rest[1:]); err != nil {
+		return err
+	}
+	if p.opts.help {
+		return a.describe([]string{name, m.Name})
+	}
+	a.json = p.opts.json
+	call, err := p.frame()
+	if err != nil {
+		return err
+	}
+	return a.call(call, &p.opts)
+}
+
+// load reads the description of a vendor.
+func (a *app) load(name string) (*describe.Connector, *wire.Error) {
+	if err := a.find(); err != nil {
+		return nil, err
+	}
+	c, err := describe.Load(a.dir, name)
+	switch {
+	case err == nil:
+		return c, nil
+	case os.IsNotExist(err) || !word(name):
+		return nil, unknown(wire.CodeUnknownConnector, "no connector "+quote(name), nearest(name, a.vendors()),
+			"connector list")
+	default:
+		return nil, wire.Refuse(wire.CodeInternal, err.Error(), "reinstall doorward")
+	}
+}
+
+func (a *app) find() *wire.Error {
+	if a.dir != "" {
+		return nil
+	}
+	dir, err := describe.Dir()
+	if err != nil {
+		return wire.Refuse(wire.CodeInternal, err.Error(), "")
+	}
+	a.dir = dir
+	return nil
+}
+
+// vendors are the names of the installed descriptions, sorted.
+func (a *app) vendors() []string {
+	if a.find() != nil {
+		return nil
+	}
+	entries, err := os.ReadDir(a.dir)
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, e := range entries {
+		name := e.Name()
+		if n := len(name) - len(describe.Ext); n > 0 && name[n:] == describe.Ext && word(name[:n]) {
+			names = append(names, name[:n])
+		}
+	}
+	return names
+}
+
+// method finds a method, or says which one may have been meant.
+func method(c *describe.Connector, name string) (*describe.Method, *wire.Error) {
+	if m, ok := c.Method(name); ok {
+		return m, nil
+	}
+	return nil, unknown(wire.CodeUnknownMethod, "no method "+quote(name)+" of "+c.Vendor, nearest(name, methods(c)),
+		"connector describe "+c.Vendor)
+}
+
+func methods(c *describe.Connector) []string {
+	names := make([]string, len(c.Methods))
+	for i := range c.Methods {
+		names[i] = c.Methods[i].Name
+	}
+	return names
+}
+
+func (a *app) version() *wire.Error {
+	v := "unknown"
+	if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" {
+		v = b.Main.Version
+	}
+	return a.print([]byte("connector " + v + ", protocol " + strconv.Itoa(wire.Version) + "\n"))
+}
+
+// word says whether s can be a connector's name.
+func word(s string) bool {
+	if len(s) == 0 || len(s) > 32 {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/doorward/doorward/internal/describe"
+	"github.com/doorward/doorward/internal/wire"
+)
+
+// offered asks sentinel what this cell may ask for, of one connector or of all.
+func (a *app) offered(vendor string) ([]wire.ListConnector, *wire.Error) {
+	s, err := dial(wire.PathCellSentinel, "sentinel", askTimeout)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	var r wire.ListResp
+	if _, e := s.Call("list", &wire.ListReq{Connector: vendor}, &r); e != nil {
+		return nil, broken("sentinel", e, false)
+	}
+	return r.Connectors, nil
+}
+
+// list prints connectors, their accounts, and what each method would meet.
+func (a *app) list(args []string) *wire.Error {
+	o, words, err := plain("list", args)
+	if err != nil {
+		return err
+	}
+	if len(words) > 1 {
+		return usage("list takes one connector at most", "connector help")
+	}
+	vendor := strings.Join(words, "")
+	if vendor != "" {
+		if _, err := a.load(vendor); err != nil {
+			return err
+		}
+	}
+	all, err := a.offered(vendor)
+	if err != nil {
+		return err
+	}
+	if o.json {
+		return a.print(append(listJSON(nil, all), '\n'))
+	}
+	var b []byte
+	for i := range all {
+		c := &all[i]
+		if i > 0 {
+			b = append(b, '\n')
+		}
+		b = append(b, c.Name+"  ("+c.Setting+")\n"...)
+		for _, acc := range c.Accounts {
+			b = append(b, "  account "+oneLine(acc.Name)+": "+health(acc.Health)+"\n"...)
+		}
+		if len(c.Accounts) == 0 {
+			b = append(b, "  no account: not_configured; ask the person to run: doorward account add "+c.Name+" NAME\n"...)
+		}
+		d, _ := a.load(c.Name)
+		for _, m := range c.Methods {
+			line := "  " + pad(m.Name, 18) + pad(wouldBe(m.Ask), 8)
+			if d != nil {
+				if dm, ok := d.Method(m.Name); ok {
+					line += dm.Summary
+				}
+			}
+			b = append(b, strings.TrimRight(line, " ")+"\n"...)
+		}
+	}
+	if len(all) == 0 {
+		b = append(b, "no connectors are offered here\n"...)
+	}
+	return a.print(b)
+}
+
+func health(c wire.Code) string {
+	switch c {
+	case "":
+		return "well"
+	case wire.CodeNotConnected:
+		return "not_connected; a person has to decide on it"
+	case wire.CodeReconnectRequired:
+		return "reconnect_required; a person has to give a new credential"
+	default:
+		return string(c)
+	}
+}
+
+// wouldBe says what a call meets now.
+func wouldBe(ask string) string {
+	switch ask {
+	case "allow":
+		return "goes"
+	case "ask":
+		return "asks"
+	case "deny":
+		return "denied"
+	default:
+		return oneLine(ask)
+	}
+}
+
+func pad(s string, n int) string {
+	if len(s) < n {
+		return s + strings.Repeat(" ", n-len(s))
+	}
+	return s + " "
+}
+
+func listJSON(b []byte, all []wire.ListConnector) []byte {
+	b = append(b, `{"items":[`...)
+	for i, c := range all {
+		b = comma(b, i)
+		b = member(append(b, '{'), "connector", c.Name)
+		b = member(append(b, ','), "setting", c.Setting)
+		b = append(b, `,"accounts":[`...)
+		for j, acc := range c.Accounts {
+			b = comma(b, j)
+			b = member(append(b, '{'), "name", acc.Name)
+			b = append(member(append(b, ','), "health", string(acc.Health)), '}')
+		}
+		b = append(b, `],"methods":[`...)
+		for j, m := range c.Methods {
+			b = comma(b, j)
+			b = member(append(b, '{'), "name", m.Name)
+			b = append(member(append(b, ','), "now", m.Ask), '}')
+		}
+		b = append(b, `]}`...)
+	}
+	return append(b, `]}`...)
+}
+
+func comma(b []byte, i int) []byte {
+	if i > 0 {
+		return append(b, ',')
+	}
+	return b
+}
+
+func member(b []byte, k, v string) []byte {
+	return jsonString(append(jsonString(b, k, true), ':'), v, true)
+}
+
+// inbox prints the calls of this cell that wait or have an answer that nobody took.
+func (a *app) inbox(args []string) *wire.Error {
+	o, words, err := plain("inbox", args)
+	if err != nil {
+		return err
+	}
+	if len(words) > 0 {
+		return usage("inbox takes no words", "connector help")
+	}
+	s, err := dial(wire.PathCellSentinel, "sentinel", askTimeout)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	var r wire.InboxResp
+	if _, e := s.Call("inbox", &wire.Empty{}, &r); e != nil {
+		return broken("sentinel", e, false)
+	}
+	if o.limit > 0 && len(r.Items) > o.limit {
+		r.Items = r.Items[:o.limit]
+	}
+	var b []byte
+	if o.json {
+		b = append(b, `{"items":[`...)
+		for i, it := range r.Items {
+			b = comma(b, i)
+			b = member(append(b, '{'), "call", it.Call)
+			b = member(append(b, ','), "state", string(it.State))
+			b = member(append(b, ','), "connector", it.Connector)
+			b = member(append(b, ','), "method", it.Method)
+			b = member(append(b, ','), "time", stamp(it.Unix))
+			b = append(b, `,"collected":`+strconv.FormatBool(it.Collected)+`}`...)
+		}
+		return a.print(append(b, "]}\n"...))
+	}
+	for _, it := range r.Items {
+		l := it.Call + "  " + pad(string(it.State), 10) + pad(it.Connector+" "+it.Method, 24) + stamp(it.Unix)
+		if it.Collected {
+			l += "  collected"
+		} else if ended(it.State) {
+			l += "  collect it with: connector result " + it.Call
+		}
+		b = append(append(b, oneLine(l)...), '\n')
+	}
+	if len(r.Items) == 0 {
+		b = append(b, "nothing waits\n"...)
+	}
+	return a.print(b)
+}
+
+func stamp(unix int64) string { return time.Unix(unix, 0).UTC().Format(time.RFC3339) }
+
+// shown are the methods of c that are not off, and whether sentinel said so; where it cannot be asked, all are shown.
+func (a *app) shown(c *describe.Connector) (names []string, known bool) {
+	all, err := a.offered(c.Vendor)
+	if err != nil {
+		return methods(c), false
+	}
+	for i := range all {
+		if all[i].Name == c.Vendor {
+			for _, m := range all[i].Methods {
+				if _, ok := c.Method(m.Name); ok {
+					names = append(names, m.Name)
+				}
+			}
+		}
+	}
+	return names, true
+}
