@@ -12,7 +12,8 @@ import (
 )
 
 const event = "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:-//example//test//EN\r\nBEGIN:VEVENT\r\n" +
-	"UID:x@example.test\r\nDTSTAMP:20261101T000000Z\r\nDTSTART:20310101T100000Z\r\nSUMMARY:x\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
+	"UID:x@example.test\r\nDTSTAMP:20261101T000000Z\r\nDTSTART:20310101T100000Z\r\nSUMMARY:x\r\n" +
+	"END:VEVENT\r\nEND:VCALENDAR\r\n"
 
 func TestTheRealServerAnswersThroughTheRecorder(t *testing.T) {
 	s := Start(t, Options{Password: "secret"})
