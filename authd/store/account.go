@@ -26,7 +26,7 @@ const (
 	// MaxSecret bounds credentials: a header of common servers takes 8 KiB in all.
 	MaxSecret   = 4096
 	MaxCA       = 64 << 10
-	MaxAccounts = 1000 // in number
+	MaxAccounts = 200 // in number
 	maxUser     = 255
 	maxHost     = 253
 	maxPath     = 512

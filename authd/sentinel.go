@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package authd
+
+import (
+	"context"
+	"time"
+
+	"github.com/doorward/doorward/authd/grants"
+	"github.com/doorward/doorward/authd/store"
+	"github.com/doorward/doorward/internal/daemon"
+	"github.com/doorward/doorward/internal/wire"
+)
+
+// takeOver is how long a new link of sentinel's waits for the old one to be known dead. The kernel ends a dead
+// process's connections at once, so a link that lives longer has a living owner.
+const takeOver = 2 * time.Second
+
+// heard is how long a change waits until sentinel has heard of it.
+const heard = 2 * time.Second
+
+// link is sentinel's one connection.
+type link struct {
+	*daemon.Link
+	releases chan sent // written to the link, in order; with room for all that the outbox holds
+}
+
+// sent is a release that stands on the link and is not acknowledged yet.
+type sent struct {
+	seq     uint64
+	pending *daemon.Pending
+}
+
+// adopt makes a new connection sentinel's link, unless one lives. Grants that come before are refused.
+func (a *Authd) adopt(l *daemon.Link) {
+	go func() {
+		a.mu.Lock()
+		old := a.link
+		a.mu.Unlock()
+		if old != nil {
+			select {
+			case <-old.Done():
+			case <-l.Done():
+				return
+			case <-time.After(takeOver):
+				a.log.Error("a second sentinel was refused", daemon.KeyPeer, l.Peer.String())
+				a.reports.put(wire.RefusedReq{
+					Peer: l.Peer.String(), Code: wire.CodeNotAllowed, Detail: "a second connection while one lives",
+				})
+				l.Close()
+				return
+			}
+		}
+		a.attach(l)
+	}()
+}
+
+// attach makes l sentinel's link, greets it with the accounts and the newest checkpoint, and repeats the releases that
+// were not acknowledged. It returns when the link is over.
+func (a *Authd) attach(l *daemon.Link) {
+	n := &link{Link: l, releases: make(chan sent, 2*grants.MaxWaiting)}
+	a.mu.Lock()
+	taken := a.link != nil
+	if !taken {
+		a.link = n
+	}
+	a.mu.Unlock()
+	if taken { // by another that waited for the same old link
+		l.Close()
+		return
+	}
+	go a.acknowledge(n)
+	err := a.greet(n)
+	if err != nil {
+		a.log.Error("sentinel could not be greeted", daemon.KeyErr, err.Error())
+		l.Close()
+	} else {
+		a.log.Info("sentinel connected")
+		a.reports.wake()
+	}
+	<-l.Done()
+	a.detach(n)
+}
+
+func (a *Authd) greet(n *link) error {
+	a.push.Lock()
+	defer a.push.Unlock()
+	pending, err := n.Send("accounts", a.accounts())
+	if err != nil {
+		return err
+	}
+	pending.Drop()
+	for _, r := range a.outbox.Waiting() {
+		p, err := n.Send("released", &r)
+		if err != nil {
+			return err
+		}
+		n.releases <- sent{r.Seq, p}
+	}
+	return nil
+}
+
+// detach voids every grant: sentinel has gone, and with it the right to use anything. When it returns nothing is
+// written to n any more.
+func (a *Authd) detach(n *link) {
+	a.order.Lock()
+	ended := a.table.Void()
+	a.mu.Lock()
+	a.link = nil
+	a.mu.Unlock()
+	close(n.releases)
+	a.order.Unlock()
+	a.log.Warn("sentinel gone, grants void", daemon.KeyCount, len(ended))
+}
+
+// acknowledge takes sentinel's answers to releases. What is not answered stays in the outbox for the next link.
+func (a *Authd) acknowledge(n *link) {
+	for s := range n.releases {
+		var nothing wire.Empty
+		if _, err := s.pending.Wait(context.Background(), &nothing); err == nil {
+			a.outbox.Acknowledge(s.seq)
+		}
+	}
+}
+
+// current is sentinel's link, nil where there is none.
+func (a *Authd) current() *link {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.link
+}
+
+// owns says whether a request came on sentinel's one link.
+func (a *Authd) owns(c *daemon.Call) error {
+	if n := a.current(); n == nil || n.Link != c.Link {
+		return wire.Refuse(wire.CodeUnavailable, "this connection is not sentinel's link yet", "wait for `accounts` on it")
+	}
+	return nil
+}
+
+// accounts is what sentinel may know. Preconditions: a.push is held.
+func (a *Authd) accounts() *wire.AccountsReq {
+	req := &wire.AccountsReq{Instance: a.instance, Locked: a.store.Locked()}
+	for _, account := range a.store.Accounts() {
+		req.Accounts = append(req.Accounts, account.Public())
+	}
+	req.Checkpoint, _ = a.store.Checkpoint()
+	return req
+}
+
+// tell sends sentinel the accounts after a change, and waits a moment until it has heard.
+func (a *Authd) tell(ctx context.Context) {
+	a.push.Lock()
+	n := a.current()
+	if n == nil {
+		a.push.Unlock()
+		return // it hears them when it connects
+	}
+	pending, err := n.Send("accounts", a.accounts())
+	a.push.Unlock()
+	if err == nil {
+		var nothing wire.Empty
+		ctx, cancel := context.WithTimeout(ctx, heard)
+		defer cancel()
+		_, err = pending.Wait(ctx, &nothing)
+	}
+	if err != nil {
+		a.log.Warn("sentinel did not take the accounts", daemon.KeyErr, err.Error())
+	}
+}
+
+// grant takes a grant in.
+func (a *Authd) grant(_ context.Context, c *daemon.Call, req *wire.GrantReq) (*wire.Empty, error) {
+	if err := a.owns(c); err != nil {
+		return nil, err
+	}
+	if a.store.Locked() {
+		return nil, a.refused(c, req.Grant, store.ErrLocked)
+	}
+	now, err := a.clock()
+	if err == nil {
+		err = a.table.Add(now, *req, a.account(req.Account))
+	}
+	if err != nil {
+		return nil, a.refused(c, req.Grant, err)
+	}
+	return &wire.Empty{}, nil
+}
+
+// revoke ends grants. When it is answered, no release of theirs follows.
+func (a *Authd) revoke(_ context.Context, c *daemon.Call, req *wire.GrantRef) (*wire.RevokeResp, error) {
+	if err := a.owns(c); err != nil {
+		return nil, err
+	}
+	a.order.Lock()
+	defer a.order.Unlock()
+	return &wire.RevokeResp{Grants: a.table.Revoke(*req)}, nil
+}
+
+// checkpoint keeps sentinel's newest checkpoint.
+func (a *Authd) checkpoint(_ context.Context, c *daemon.Call, req *wire.CheckpointReq) (*wire.Empty, error) {
+	if err := a.owns(c); err != nil {
+		return nil, err
+	}
+	if err := a.store.KeepCheckpoint(req.Note, req.Size); err != nil {
+		return nil, a.refused(c, "", err)
+	}
+	return &wire.Empty{}, nil
+}
