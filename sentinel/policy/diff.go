@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/doorward/doorward/internal/describe"
+)
+
+// Change is one difference between two sets.
+type Change struct {
+	Text   string
+	Widens bool // it lets something through that asked or was denied, or nobody can tell
+}
+
+// Diff lists what takes effect otherwise under new than under old; old may be nil, the set that denies all. What
+// cannot be compared counts as widening.
+func Diff(old, new *Set) []Change {
+	if old == nil {
+		old = &Set{settings: &settings{}, levels: map[string]map[string]methodLevel{}}
+	}
+	var out []Change
+	add := func(widens bool, format string, a ...any) {
+		out = append(out, Change{fmt.Sprintf(format, a...), widens})
+	}
+	for _, vendor := range union(old.levels, new.levels) {
+		was, is := old.levels[vendor], new.levels[vendor]
+		for _, m := range union(was, is) {
+			if a, b := was[m].level, is[m].level; a != b { // what a set does not know is off
+				add(b > a, "%s %s: %s, now %s%s", vendor, m, a, b, because(is[m]))
+			}
+		}
+		diffPrivate(vendor, old.settings.connectors[vendor], new.settings.connectors[vendor], add)
+		diffClass(vendor, old, new, add)
+	}
+	diffNumbers(old, new, add)
+	for _, d := range union(setOf(old.settings.organisation), setOf(new.settings.organisation)) {
+		switch a, b := slices.Contains(old.settings.organisation, d), slices.Contains(new.settings.organisation, d); {
+		case !a:
+			add(true, "organisation: %s counts as inside", d)
+		case !b: // a rule about what stays inside could be one that denies it
+			add(len(ownRules(old))+len(ownRules(new)) > 0, "organisation: %s no longer counts as inside", d)
+		}
+	}
+	diffOwn(old, new, add)
+	return out
+}
+
+// Widens is the text of the changes that widen; empty means that new may take effect without a decision.
+func Widens(old, new *Set) []string {
+	var out []string
+	for _, c := range Diff(old, new) {
+		if c.Widens {
+			out = append(out, c.Text)
+		}
+	}
+	return out
+}
+
+type adder func(widens bool, format string, a ...any)
+
+func because(l methodLevel) string {
+	if l.by.text == "" {
+		return ""
+	}
+	return " (" + l.by.String() + ")"
+}
+
+// diffClass compares what the descriptions say of a method, where the two sets were made from different ones.
+func diffClass(vendor string, old, new *Set, add adder) {
+	a, b := (&form{descs: old.descs}).connector(vendor), (&form{descs: new.descs}).connector(vendor)
+	if a == nil || b == nil || a == b || a.Digest() == b.Digest() {
+		return
+	}
+	for i := range b.Methods {
+		m := &b.Methods[i]
+		o, ok := a.Method(m.Name)
+		if !ok {
+			continue
+		}
+		switch {
+		case rank(m) < rank(o):
+			add(true, "%s %s: its description makes it less than it was", vendor, m.Name)
+		case rank(m) > rank(o):
+			add(false, "%s %s: its description makes it more than it was", vendor, m.Name)
+		case !slices.EqualFunc(m.Lower, o.Lower, func(x, y describe.Lower) bool {
+			return x.To == y.To && x.Private == y.Private && slices.Equal(x.Empty, y.Empty)
+		}):
+			add(true, "%s %s: its description tells its reach otherwise", vendor, m.Name)
+		}
+	}
+}
+
+// rank orders methods from harmless to not.
+func rank(m *describe.Method) int {
+	n := slices.Index([]string{describe.ReachNone, describe.ReachPeople, describe.ReachSpace, describe.ReachPublic}, m.Reach)
+	n += 4 * slices.Index([]string{describe.Read, describe.Write, describe.Destructive}, m.Class)
+	if m.Always {
+		n += 12
+	}
+	return n
+}
+
+func diffPrivate(vendor string, old, new *connectorSettings, add adder) {
+	of := func(c *connectorSettings) map[string]bool {
+		out := map[string]bool{}
+		if c != nil {
+			for account, things := range c.private {
+				for _, t := range things {
+					out[account+" "+t] = true
+				}
+			}
+		}
+		return out
+	}
+	a, b := of(old), of(new)
+	for _, t := range union(a, b) {
+		switch {
+		case !a[t]:
+			add(true, "%s private: %s counts as seen by nobody else", vendor, t)
+		case !b[t]:
+			add(false, "%s private: %s no longer counts as seen by nobody else", vendor, t)
+		}
+	}
+}
+
+func diffNumbers(old, new *Set, add adder) {
+	a, b := old.ceiling, new.ceiling
+	for _, n := range []struct {
+		name   string
+		was    int64
+		is     int64
+		widens bool
+	}{
+		{"reads before one asks", a.BulkReads, b.BulkReads, true},
+		{"bytes read before a read asks", a.BulkBytes, b.BulkBytes, true},
+		{"days of a standing grant", a.GrantDays, b.GrantDays, true},
+		{"days of a grant for sensitive calls", a.SensitiveGrantDays, b.SensitiveGrantDays, true},
+		{"calls that may wait", a.Pending, b.Pending, false},
+	} {
+		if n.was != n.is {
+			add(n.widens && n.is > n.was, "%s: %d, now %d", n.name, n.was, n.is)
+		}
+	}
+	if a.TerminalApprovals != b.TerminalApprovals {
+		add(b.TerminalApprovals, "approvals at a terminal: %t, now %t", a.TerminalApprovals, b.TerminalApprovals)
+	}
+}
+
+// diffOwn compares the person's .cedar policies by their text. One more forbid narrows; one less widens; so does any
+// change in what permits, and a changed policy is one less and one more.
+func diffOwn(old, new *Set, add adder) {
+	a, b := ownRules(old), ownRules(new)
+	for _, t := range union(a, b) {
+		switch x, y := a[t], b[t]; {
+		case len(x) > len(y):
+			add(x[0].forbid(), "gone: %s", x[0])
+		case len(x) < len(y):
+			add(!y[0].forbid(), "new: %s", y[0])
+		}
+	}
+}
+
+func ownRules(s *Set) map[string][]*rule {
+	out := map[string][]*rule{}
+	for _, r := range s.rules {
+		if r.own {
+			t := string(r.policy.MarshalCedar())
+			out[t] = append(out[t], r)
+		}
+	}
+	return out
+}
+
+func setOf(list []string) map[string]bool {
+	out := map[string]bool{}
+	for _, x := range list {
+		out[x] = true
+	}
+	return out
+}
+
+// union is the sorted keys of both.
+func union[A, B any](a map[string]A, b map[string]B) []string {
+	return slices.Compact(slices.Sorted(func(yield func(string) bool) {
+		for k := range maps.Keys(a) {
+			if !yield(k) {
+				return
+			}
+		}
+		for k := range maps.Keys(b) {
+			if !yield(k) {
+				return
+			}
+		}
+	}))
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/doorward/doorward/internal/describe"
+	"github.com/doorward/doorward/internal/wire"
+)
+
+// Kinds of grants.
+const (
+	Once     = "once"
+	Session  = "session"
+	Until    = "until"
+	Standing = "standing"
+)
+
+const day = 24 * time.Hour
+
+// Covers says whether a grant turns ask into allow for a call that the policies ask about, and if not, why, in words
+// for a person. It is a pure function: c.Now is the time.
+func (s *Set) Covers(g *wire.Grant, c *Call) (bool, string) {
+	for _, same := range []struct{ what, has, want string }{
+		{"connector", c.Connector.Vendor, g.Connector},
+		{"method", c.Method.Name, g.Method},
+		{"account", c.Account, g.Account},
+		{"cell", c.Cell, g.Cell},
+	} {
+		if same.want == "" || same.has != same.want {
+			return false, fmt.Sprintf("it is for %s %s", same.what, same.want)
+		}
+	}
+	if ok, why := s.live(g, c); !ok {
+		return false, why
+	}
+	switch sensitive := c.sensitive(); {
+	case c.untrusted() && sensitive:
+		return false, "the caller has read what others wrote, and no grant covers a sensitive call then"
+	case c.untrusted() && !g.Tainted:
+		return false, "the caller has read what others wrote, and it is not for that"
+	case s.bulk(c) && g.Count == 0:
+		return false, "it does not say how many reads it is for"
+	case sensitive && g.Kind == Standing:
+		return false, "it is a standing one, and none covers a sensitive call"
+	case sensitive:
+		if missing := unlimited(g, c.Method); missing != "" {
+			return false, missing
+		}
+	}
+	for i := range g.Limits {
+		if why := fits(&g.Limits[i], c); why != "" {
+			return false, why
+		}
+	}
+	return true, ""
+}
+
+// live says whether a grant still holds: not revoked, not used up, in its session or time, and not made for longer
+// than the limits allow now.
+func (s *Set) live(g *wire.Grant, c *Call) (bool, string) {
+	now := c.Now.Unix()
+	most := int64(s.longest(g.Kind, c.sensitive()) / time.Second)
+	switch {
+	case g.Revoked != 0:
+		return false, "it was revoked"
+	case g.Count < 0 || g.Used < 0:
+		return false, "its count is no count"
+	case g.Count > 0 && g.Used >= g.Count:
+		return false, fmt.Sprintf("its %d calls are used up", g.Count)
+	case g.Made > now:
+		return false, "it was made at a time that has not come"
+	}
+	switch g.Kind {
+	case Once, Session:
+		switch {
+		case g.Kind == Once && g.Used > 0:
+			return false, "it was for once, and was used"
+		case g.Kind == Session && (g.Session == "" || g.Session != c.Session):
+			return false, "it was for session " + g.Session
+		case g.Until != 0 && g.Until <= now, g.Made <= now-most:
+			return false, "its time is over"
+		}
+	case Until, Standing:
+		switch {
+		case g.Until <= now:
+			return false, "its time is over"
+		case g.Made <= 0 || g.Until-g.Made > most:
+			return false, "it is longer than the limits allow for such a call"
+		}
+	default:
+		return false, fmt.Sprintf("its kind %q is none there is", g.Kind)
+	}
+	return true, ""
+}
+
+// longest is how long a grant of a kind may be; 0 where there may be none.
+func (s *Set) longest(kind string, sensitive bool) time.Duration {
+	switch {
+	case kind == Once:
+		return day
+	case kind == Session:
+		return 12 * time.Hour
+	case sensitive && kind == Standing:
+		return 0
+	case sensitive:
+		return time.Duration(min(s.ceiling.SensitiveGrantDays, s.ceiling.GrantDays)) * day
+	default:
+		return time.Duration(s.ceiling.GrantDays) * day
+	}
+}
+
+// unlimited names what a grant for sensitive calls of m lacks: some limit, and one on everything that says who is
+// reached, how much is paid or where it goes.
+func unlimited(g *wire.Grant, m *describe.Method) string {
+	if len(g.Limits) == 0 {
+		return "it limits nothing, and the call is sensitive"
+	}
+	for _, name := range m.Grant {
+		a, _ := m.Arg(name)
+		if mustLimit(a) && !slices.ContainsFunc(g.Limits, func(l wire.Limit) bool { return l.Field == name }) {
+			return fmt.Sprintf("it does not limit %s, and the call is sensitive", name)
+		}
+	}
+	return ""
+}
+
+func mustLimit(a *describe.Arg) bool {
+	return a == nil || a.Role == "recipient" || a.Role == "amount" || a.Role == "destination"
+}
+
+// fits says why a call is outside a limit, or "".
+func fits(l *wire.Limit, c *Call) string {
+	a, ok := c.Method.Arg(l.Field)
+	if !ok || !slices.Contains(c.Method.Grant, l.Field) {
+		return fmt.Sprintf("%s has no grant field %s", c.Method.Name, l.Field)
+	}
+	values := c.Values[l.Field]
+	if l.Max != 0 {
+		if a.Type != describe.TypeInt || l.Max < 0 || len(l.Values) > 0 || len(values) == 0 {
+			return fmt.Sprintf("%s is not bounded by a number", l.Field)
+		}
+		for _, v := range values {
+			if n, err := strconv.ParseInt(v, 10, 64); err != nil || n > l.Max {
+				return fmt.Sprintf("%s is %s, more than %d", l.Field, v, l.Max)
+			}
+		}
+		return ""
+	}
+	if len(values) == 0 {
+		if len(l.Values) == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%s is absent, and it is for %s", l.Field, strings.Join(l.Values, ", "))
+	}
+	for _, v := range values {
+		if !slices.ContainsFunc(l.Values, func(w string) bool { return sameValue(a, v, w) }) {
+			if len(l.Values) == 0 {
+				return fmt.Sprintf("%s is %s, and it is for none", l.Field, v)
+			}
+			return fmt.Sprintf("%s is %s, and it is for %s", l.Field, v, strings.Join(l.Values, ", "))
+		}
+	}
+	return ""
+}
+
+// sameValue compares as the vendor does where that is known, else exactly. A repository's name is the same in any
+// case of its letters; of an address only the domain is (RFC 5321 section 2.3.11, 2.4).
+func sameValue(a *describe.Arg, x, y string) bool {
+	switch a.Type {
+	case describe.TypeRepo:
+		return equalFold(x, y)
+	case describe.TypeEmail:
+		i, j := strings.LastIndexByte(x, '@'), strings.LastIndexByte(y, '@')
+		return i >= 0 && j >= 0 && x[:i] == y[:j] && equalFold(x[i:], y[j:])
+	default:
+		return x == y
+	}
+}
+
+// counted says whether a grant is used up by calls, so that another is better used first.
+func counted(g *wire.Grant) bool { return g.Kind == Once || g.Count > 0 }

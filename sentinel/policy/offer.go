@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/doorward/doorward/internal/describe"
+	"github.com/doorward/doorward/internal/wire"
+)
+
+const (
+	maxGrantCount = 1 << 20
+	maxLimitParts = 100 // values of one limit
+)
+
+// Prefill is the narrowest grant that covers the like of a call, for its card: this session, every grant field held
+// to the call's own values. It is false where calls of this kind cannot be granted ahead.
+func (s *Set) Prefill(c *Call) (wire.Grant, bool) {
+	g := wire.Grant{Connector: c.Connector.Vendor, Method: c.Method.Name, Account: c.Account, Cell: c.Cell,
+		Session: c.Session, Kind: Session}
+	for _, name := range c.Method.Grant {
+		l := wire.Limit{Field: name}
+		a, _ := c.Method.Arg(name)
+		if n := c.Values.Int(name); a.Role == "amount" && a.Type == describe.TypeInt && n > 0 {
+			l.Max = n
+		} else {
+			l.Values = slices.Clone(c.Values[name])
+		}
+		g.Limits = append(g.Limits, l)
+	}
+	if s.bulk(c) {
+		g.Count = max(1, s.ceiling.BulkReads)
+	}
+	g.Sentence = Sentence(&g, c.Method)
+	return g, c.Cell != "" && c.Session != "" && (!c.sensitive() || unlimited(&g, c.Method) == "")
+}
+
+// Kinds are the kinds of grant that may be made for such a call, with the longest time of each.
+func (s *Set) Kinds(sensitive bool) map[string]time.Duration {
+	out := map[string]time.Duration{}
+	for _, k := range []string{Once, Session, Until, Standing} {
+		if d := s.longest(k, sensitive); d > 0 {
+			out[k] = d
+		}
+	}
+	return out
+}
+
+// Validate holds a grant that a person asks for to the ceilings, for the sensitivity of the call on whose card it
+// stands, and returns it as it is to be kept: values in canonical form, limits in their order, made at now, with its
+// sentence. The error says what to change.
+func (s *Set) Validate(g wire.Grant, sensitive bool, now time.Time) (wire.Grant, error) {
+	fail := func(format string, a ...any) (wire.Grant, error) {
+		return wire.Grant{}, fmt.Errorf("grant: "+format, a...)
+	}
+	f := form{descs: s.descs}
+	c := f.connector(g.Connector)
+	if c == nil {
+		return fail("no connector %q is installed%s", g.Connector, meant(g.Connector, f.vendors()))
+	}
+	m, ok := c.Method(g.Method)
+	if !ok || s.Off(c.Vendor, g.Method) {
+		return fail("%s has no method %q, or it is off", c.Vendor, g.Method)
+	}
+	switch {
+	case !nameOK(g.Account):
+		return fail("account %q", g.Account)
+	case !nameOK(g.Cell):
+		return fail("cell %q", g.Cell)
+	case g.Count < 0 || g.Count > maxGrantCount:
+		return fail("a count from 0, which is no limit, to %d", maxGrantCount)
+	case g.Used != 0 || g.LastUse != 0 || g.Revoked != 0:
+		return fail("a new one has not been used or revoked")
+	case sensitive && g.Tainted:
+		return fail("for sensitive calls there is none that holds after it has read what others wrote")
+	}
+	if err := s.validTime(&g, sensitive, now); err != nil {
+		return fail("%w", err)
+	}
+	limits, err := canonLimits(g.Limits, m)
+	if err != nil {
+		return fail("%w", err)
+	}
+	g.Limits = limits
+	if sensitive {
+		if why := unlimited(&g, m); why != "" {
+			return fail("%s", why)
+		}
+	}
+	g.Made = now.Unix()
+	g.Sentence = Sentence(&g, m)
+	return g, nil
+}
+
+func (s *Set) validTime(g *wire.Grant, sensitive bool, now time.Time) error {
+	switch g.Kind {
+	case Once, Session:
+		if g.Until != 0 {
+			return fmt.Errorf("kind %s has no end time", g.Kind)
+		}
+		if g.Kind == Session && !nameOK(g.Session) {
+			return fmt.Errorf("session %q", g.Session)
+		}
+	case Until, Standing:
+		most := s.longest(g.Kind, sensitive)
+		switch {
+		case most == 0:
+			return fmt.Errorf("no %s one may be made for such calls; take once or session", g.Kind)
+		case g.Until <= now.Unix():
+			return fmt.Errorf("its end %s is over", when(g.Until))
+		case g.Until-now.Unix() > int64(most/time.Second):
+			return fmt.Errorf("at most %d days for such calls", most/day)
+		}
+	default:
+		return fmt.Errorf("kind %q is none there is%s", g.Kind, meant(g.Kind, []string{Once, Session, Until, Standing}))
+	}
+	if g.Kind != Session {
+		g.Session = ""
+	}
+	return nil
+}
+
+// canonLimits checks limits against a method's grant fields and returns them in the order of those.
+func canonLimits(in []wire.Limit, m *describe.Method) ([]wire.Limit, error) {
+	var out []wire.Limit
+	for _, l := range in {
+		a, ok := m.Arg(l.Field)
+		if !ok || !slices.Contains(m.Grant, l.Field) {
+			return nil, fmt.Errorf("%s has no grant field %q%s", m.Name, l.Field, meant(l.Field, m.Grant))
+		}
+		switch {
+		case slices.ContainsFunc(out, func(o wire.Limit) bool { return o.Field == l.Field }):
+			return nil, fmt.Errorf("%s is limited twice", l.Field)
+		case l.Max != 0 && (a.Type != describe.TypeInt || l.Max < 0 || len(l.Values) > 0):
+			return nil, fmt.Errorf("%s: a bound is a number above 0, for a number, without values", l.Field)
+		case len(l.Values) > maxLimitParts:
+			return nil, fmt.Errorf("%s: more than %d values", l.Field, maxLimitParts)
+		}
+		n := wire.Limit{Field: l.Field, Max: l.Max}
+		for _, v := range l.Values {
+			if a.Type != describe.TypeFile {
+				var err error
+				if v, err = a.Canon(v); err != nil {
+					return nil, err
+				}
+			}
+			n.Values = append(n.Values, v)
+		}
+		out = append(out, n)
+	}
+	slices.SortFunc(out, func(x, y wire.Limit) int {
+		return slices.Index(m.Grant, x.Field) - slices.Index(m.Grant, y.Field)
+	})
+	return out, nil
+}
+
+// nameOK takes the names of accounts, cells and sessions: one short line that can stand in a sentence.
+func nameOK(s string) bool {
+	return s != "" && len(s) <= 64 &&
+		strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-@+") == ""
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/doorward/doorward/internal/describe"
+	"github.com/doorward/doorward/internal/wire"
+)
+
+// Sentence says in plain words what a grant lets through. It is what a person reads before making it. m is the
+// grant's method; nil where it is no longer installed.
+func Sentence(g *wire.Grant, m *describe.Method) string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "cell %s may %s with %s, account %s", g.Cell, g.Method, g.Connector, g.Account)
+	switch g.Kind {
+	case Once:
+		s.WriteString(", once more")
+	case Session:
+		fmt.Fprintf(&s, ", in session %s", g.Session)
+	case Until:
+		s.WriteString(", until " + when(g.Until))
+	case Standing:
+		s.WriteString(", standing until " + when(g.Until))
+	}
+	if g.Count > 0 {
+		fmt.Fprintf(&s, ", %d times at most", g.Count)
+	}
+	for i, l := range g.Limits {
+		s.WriteString([]string{"; only where ", " and "}[min(i, 1)])
+		s.WriteString(label(m, l.Field))
+		switch {
+		case l.Max != 0:
+			fmt.Fprintf(&s, " is at most %d", l.Max)
+		case len(l.Values) == 0:
+			s.WriteString(" is not given")
+		case len(l.Values) == 1:
+			s.WriteString(" is " + visible(l.Values[0]))
+		default:
+			s.WriteString(" is among ")
+			for j, v := range l.Values {
+				if j > 0 {
+					s.WriteString(", ")
+				}
+				s.WriteString(visible(v))
+			}
+		}
+	}
+	if len(g.Limits) == 0 {
+		s.WriteString("; whatever its arguments are")
+	}
+	if g.Tainted {
+		s.WriteString("; also after it has read what others wrote")
+	}
+	return s.String()
+}
+
+func label(m *describe.Method, field string) string {
+	if m != nil {
+		if a, ok := m.Arg(field); ok {
+			return a.Label + " (--" + field + ")"
+		}
+	}
+	return "--" + field
+}
+
+func when(unix int64) string { return time.Unix(unix, 0).UTC().Format("2006-01-02 15:04 UTC") }
+
+// visible writes a value so that nothing in it can pass for the sentence around it.
+func visible(v string) string {
+	plain := v != "" && strings.Trim(v, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~@/+:#=") == ""
+	if plain {
+		return v
+	}
+	return fmt.Sprintf("%+q", v)
+}
