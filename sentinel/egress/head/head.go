@@ -44,6 +44,9 @@ type Request struct {
 	Fields []Field
 }
 
+// Canonical is the form of a header name that Fields have.
+func Canonical(name string) string { return textproto.CanonicalMIMEHeaderKey(name) }
+
 // Get is the value of the first field of that canonical name.
 func (r *Request) Get(name string) (string, bool) {
 	for _, f := range r.Fields {

@@ -10,7 +10,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"net/textproto"
 	"strings"
 	"unicode/utf8"
 
@@ -90,8 +89,8 @@ func CheckPlace(p wire.Placement, secret string) error {
 		switch {
 		case !head.IsToken(p.Name):
 			return bad("no header name")
-		case NeverHeader(canonical(p.Name)):
-			return bad(canonical(p.Name) + " is never a place for a credential")
+		case NeverHeader(head.Canonical(p.Name)):
+			return bad(head.Canonical(p.Name) + " is never a place for a credential")
 		case !head.IsValue(secret):
 			return bad("it has a byte that is not visible ASCII")
 		}
@@ -125,7 +124,7 @@ func Find(r *head.Request, p wire.Placement, surrogate string) error {
 	}
 	switch p.Kind {
 	case Header, Basic:
-		name, want := canonical(p.Name), p.Prefix+surrogate
+		name, want := head.Canonical(p.Name), p.Prefix+surrogate
 		if p.Kind == Basic {
 			name = "Authorization"
 		} else if NeverHeader(name) {
@@ -190,7 +189,7 @@ func Put(r *head.Request, p wire.Placement, secret string) error {
 	}
 	switch p.Kind {
 	case Header:
-		r.Fields = append(r.Fields, head.Field{Name: canonical(p.Name), Value: p.Prefix + secret})
+		r.Fields = append(r.Fields, head.Field{Name: head.Canonical(p.Name), Value: p.Prefix + secret})
 	case Basic:
 		v := "Basic " + base64.StdEncoding.EncodeToString([]byte(pair(p, secret)))
 		r.Fields = append(r.Fields, head.Field{Name: "Authorization", Value: v})
@@ -228,8 +227,6 @@ func decodeBasic(v string) string {
 	}
 	return string(b)
 }
-
-func canonical(name string) string { return textproto.CanonicalMIMEHeaderKey(name) }
 
 // escape keeps only unreserved bytes (RFC 3986 2.3), so that a credential stays one parameter or one segment.
 func escape(s string) string {

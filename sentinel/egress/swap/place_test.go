@@ -204,7 +204,7 @@ func FuzzFind(f *testing.F) {
 		}
 		for _, p := range []wire.Placement{bearer, basic, asUser, query, path} {
 			r := request(target)
-			r.Fields = []head.Field{{Name: canonical(name), Value: value}}
+			r.Fields = []head.Field{{Name: head.Canonical(name), Value: value}}
 			if Find(r, p, sur) != nil {
 				continue
 			}
