@@ -80,11 +80,12 @@ type Method struct {
 }
 
 // Lower narrows the reach where all named arguments are empty and, with Private, where the value of that argument is
-// among the things a person's settings call private.
+// among the things a person's settings call private, and where When holds.
 type Lower struct {
 	To      string   `msgpack:"t"`
 	Empty   []string `msgpack:"e,omitempty"`
 	Private string   `msgpack:"p,omitempty"`
+	When    *Cond    `msgpack:"w,omitempty"`
 }
 
 // Arg is one typed argument.
@@ -157,13 +158,18 @@ type Match struct {
 
 // Bind says what a value must be. An Arg without a value leaves the field out.
 type Bind struct {
-	Const    string `msgpack:"c,omitempty"`
-	Arg      string `msgpack:"a,omitempty"`
-	Format   string `msgpack:"f,omitempty"` // how Arg is written: "" as is, "ical" UTC basic form, "marked" with the mark appended, "join" comma-joined, "upper"
-	Map      []Pair `msgpack:"m,omitempty"` // Arg's value to what stands; a value that is not listed is left out
-	ETag     bool   `msgpack:"e,omitempty"` // the ETag of the base read
-	Any      bool   `msgpack:"y,omitempty"` // not bound: a cursor of the vendor's; no more than it needs
-	As       string `msgpack:"s,omitempty"` // in JSON: string (default), int, bool, list, base64 (of a file)
+	Const string `msgpack:"c,omitempty"`
+	Arg   string `msgpack:"a,omitempty"`
+	// Format is how Arg is written: "" as it is, "ical" in UTC basic form, "marked" with the mark appended, "join" with
+	// commas between, "upper" in capitals.
+	Format string `msgpack:"f,omitempty"`
+	Map    []Pair `msgpack:"m,omitempty"` // Arg's value to what stands; a value that is not listed is left out
+	ETag   bool   `msgpack:"e,omitempty"` // the ETag of the base read
+	Any    bool   `msgpack:"y,omitempty"` // not bound: a cursor of the vendor's; no more than it needs
+	// As is how Arg stands in JSON: string (default), int, bool, list, base64 (of a file); map: name=value texts, each
+	// a member below the pointer; texts: files, each a member named as the file that is {"content": its text}.
+	As       string `msgpack:"s,omitempty"`
+	Since    bool   `msgpack:"n,omitempty"` // RFC 3339, some minutes before the call ran: of a Settle
 	Tmpl     string `msgpack:"t,omitempty"` // text with {x} placeholders, values as they are
 	Optional bool   `msgpack:"o,omitempty"`
 }
@@ -310,6 +316,9 @@ next:
 			if len(v[name]) > 0 {
 				continue next
 			}
+		}
+		if !l.When.holds(v) {
+			continue
 		}
 		if l.Private != "" {
 			if len(v[l.Private]) == 0 {

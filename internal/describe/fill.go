@@ -21,6 +21,7 @@ type Call struct {
 	Mark     string      // random, unique to the call; stands in what it makes
 	ETag     string      // of the base read, with its quotes
 	Prepared wire.Digest // of the prepared body
+	Unix     int64       // seconds: when the call was allowed; a Settle looks from then on
 }
 
 // Mark forms the text that a "marked" binding appends to a value: an HTML comment, which Markdown does not show.
@@ -106,13 +107,11 @@ func (e *Entry) fill(m *Method, c *Call) (*wire.Entry, error) {
 	default:
 		w.Body.JSON = []wire.Leaf{}
 		for _, l := range b.JSON {
-			leaf, ok, err := m.leaf(l, c)
+			leaves, err := m.leaves(l, c)
 			if err != nil {
 				return nil, err
 			}
-			if ok {
-				w.Body.JSON = append(w.Body.JSON, leaf)
-			}
+			w.Body.JSON = append(w.Body.JSON, leaves...)
 		}
 	}
 	return w, nil
@@ -190,6 +189,8 @@ func (m *Method) matches(in []Match, c *Call) ([]wire.Match, error) {
 // bound is the text that a binding stands for; not ok where its argument has no value.
 func (m *Method) bound(b Bind, c *Call) ([]string, bool, error) {
 	switch {
+	case b.Since:
+		return []string{time.Unix(c.Unix, 0).Add(-sinceBefore).UTC().Format(time.RFC3339)}, true, nil
 	case b.ETag:
 		if c.ETag == "" {
 			return nil, false, fmt.Errorf("the server gave no ETag to hold the change to")
@@ -284,6 +285,57 @@ func (m *Method) XML(t string, c *Call) (string, error) {
 }
 
 var xmlEscape = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "'", "&apos;", "\r", "&#13;")
+
+// sinceBefore makes up for clocks that differ.
+const sinceBefore = 5 * time.Minute
+
+var pointerEscape = strings.NewReplacer("~", "~0", "/", "~1") // RFC 6901 section 3
+
+// leaves fills a template that may stand for several fields.
+func (m *Method) leaves(l Leaf, c *Call) ([]wire.Leaf, error) {
+	var out []wire.Leaf
+	seen := map[string]bool{}
+	below := func(name string) (string, error) {
+		if name == "" || seen[name] {
+			return "", &ArgError{l.Bind.Arg, fmt.Sprintf("the name %q is empty or stands twice", name)}
+		}
+		seen[name] = true
+		return l.Pointer + "/" + pointerEscape.Replace(name), nil
+	}
+	switch l.Bind.As {
+	case "map":
+		for _, pair := range c.Values[l.Bind.Arg] {
+			name, value, ok := strings.Cut(pair, "=")
+			if !ok {
+				return nil, &ArgError{l.Bind.Arg, "write it as name=value"}
+			}
+			p, err := below(name)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, wire.Leaf{Pointer: p, Value: AppendString(nil, value)})
+		}
+		return out, nil
+	case "texts":
+		for _, f := range c.Files {
+			if f.Arg != l.Bind.Arg {
+				continue
+			}
+			p, err := below(f.Name)
+			if err != nil {
+				return nil, err
+			}
+			text := &wire.FileBody{SHA256: f.SHA256, Size: f.Size}
+			out = append(out, wire.Leaf{Pointer: p + "/content", Text: text})
+		}
+		return out, nil
+	}
+	leaf, ok, err := m.leaf(l, c)
+	if err != nil || !ok {
+		return nil, err
+	}
+	return []wire.Leaf{leaf}, nil
+}
 
 func (m *Method) leaf(l Leaf, c *Call) (wire.Leaf, bool, error) {
 	if l.Bind.As == "base64" {
@@ -387,4 +439,23 @@ func AppendString(b []byte, s string) []byte {
 		}
 	}
 	return append(b, '"')
+}
+
+// SettleArgs are the arguments of the read that finds out whether a call of m ran, sorted by name.
+func (m *Method) SettleArgs(c *Call) ([]wire.Arg, error) {
+	if m.Settle == nil {
+		return nil, fmt.Errorf("%s: nothing says how to find out whether it ran", m.Name)
+	}
+	var out []wire.Arg
+	for _, a := range m.Settle.Args {
+		v, ok, err := m.bound(a.Bind, c)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			out = append(out, wire.Arg{Name: a.Name, Values: v})
+		}
+	}
+	slices.SortFunc(out, func(a, b wire.Arg) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
 }

@@ -107,6 +107,9 @@ func (m *Method) verify(c *Connector) error {
 		if l.Private != "" && !seen[l.Private] {
 			return fmt.Errorf("lower: no argument %q", l.Private)
 		}
+		if err := l.When.verify(seen); err != nil {
+			return fmt.Errorf("lower: %w", err)
+		}
 	}
 	for _, n := range m.Grant {
 		if !seen[n] {
@@ -240,7 +243,7 @@ func (c *Cond) verify(args map[string]bool) error {
 
 func (b *Bind) verify(args map[string]bool) error {
 	n := 0
-	for _, set := range []bool{b.Arg != "", b.ETag, b.Any, b.Tmpl != "", b.Const != ""} {
+	for _, set := range []bool{b.Arg != "", b.ETag, b.Any, b.Tmpl != "", b.Const != "", b.Since} {
 		if set {
 			n++
 		}
@@ -254,7 +257,7 @@ func (b *Bind) verify(args map[string]bool) error {
 	if !slices.Contains([]string{"", "ical", "marked", "join", "upper"}, b.Format) {
 		return fmt.Errorf("format %q", b.Format)
 	}
-	if !slices.Contains([]string{"", "string", "int", "bool", "list", "base64"}, b.As) {
+	if !slices.Contains([]string{"", "string", "int", "bool", "list", "base64", "map", "texts"}, b.As) {
 		return fmt.Errorf("as %q", b.As)
 	}
 	return placeholders(b.Tmpl, args)

@@ -57,11 +57,13 @@ type FileBody struct {
 }
 
 // Leaf is one JSON-pointer field (RFC 6901) with the value that must stand there. An array is one leaf. Value is JSON
-// as RFC 8785 writes it; Base64 instead holds a string to standard base64 of a file.
+// as RFC 8785 writes it; Base64 instead holds a string to standard base64 of a file, Text one to the very bytes of a
+// file, which is then UTF-8.
 type Leaf struct {
 	Pointer string    `msgpack:"p"`
 	Value   []byte    `msgpack:"v,omitempty"`
 	Base64  *FileBody `msgpack:"b,omitempty"`
+	Text    *FileBody `msgpack:"x,omitempty"`
 }
 
 // GrantReq is sentinel -> authd, verb grant: a call may use a credential. It lives in authd's memory only.
