@@ -7,7 +7,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -95,7 +97,26 @@ func numbered(n int64, line []byte) []byte {
 	return append(out, '\n')
 }
 
-// encode writes the event as its line, without the number: the Merkle tree proves the place.
+// bounded returns the event with every name cut to maxName bytes of valid UTF-8, what was cut off told by length and
+// SHA-256.
+func (ev Event) bounded() Event {
+	for _, s := range []*string{&ev.Type, &ev.Actor, &ev.Cell, &ev.Session, &ev.Call, &ev.Subject} {
+		*s = bound(*s)
+	}
+	return ev
+}
+
+func bound(s string) string {
+	v := strings.ToValidUTF8(s, "\ufffd")
+	if len(v) <= maxName {
+		return v
+	}
+	sum := sha256.Sum256([]byte(s))
+	return strings.ToValidUTF8(v[:maxName], "") + "\u2026[cut: " + strconv.Itoa(len(s)) + " bytes, sha256 " +
+		hex.EncodeToString(sum[:]) + "]"
+}
+
+// encode writes the bounded event as its line, without the number: the Merkle tree proves the place.
 func (ev Event) encode(now Moment, details []byte, writes []Write) []byte {
 	b := make([]byte, 0, 192+len(details)+len(writes)*128)
 	b = append(b, `{"time":"`...)
@@ -119,7 +140,7 @@ func (ev Event) encode(now Moment, details []byte, writes []Write) []byte {
 				b = append(b, ',')
 			}
 			b = append(b, `{"row":`...)
-			b = appendString(b, w.Row, maxName)
+			b = appendString(b, w.Row, math.MaxInt)
 			b = append(b, `,"sum":"`...)
 			b = append(b, w.Sum...)
 			b = append(b, `"}`...)
@@ -136,7 +157,7 @@ func appendField(b []byte, name, value string) []byte {
 	b = append(b, `,"`...)
 	b = append(b, name...)
 	b = append(b, `":`...)
-	return appendString(b, value, maxName)
+	return appendString(b, value, math.MaxInt)
 }
 
 // parse reads a line back.

@@ -336,6 +336,9 @@ func (l *Ledger) Health() (since Moment, err error) {
 	return l.since, l.health
 }
 
+// Now reads the ledger's clock.
+func (l *Ledger) Now() Moment { return l.now() }
+
 // Head returns the number of entries and the tree's hash, as far as they are durable.
 func (l *Ledger) Head() (size int64, root tlog.Hash) {
 	size, root, _ = l.state()

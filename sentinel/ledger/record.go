@@ -20,6 +20,7 @@ func (l *Ledger) Append(ctx context.Context, ev Event) *Ticket {
 	if err != nil {
 		return failed(err)
 	}
+	ev = ev.bounded()
 	line := ev.encode(l.now(), details, nil)
 	return l.submit(ctx, &op{size: len(line) + 64, apply: func(t *txn) error {
 		t.add(ev, line)

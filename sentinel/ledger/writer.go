@@ -317,6 +317,7 @@ func (t *txn) emit(ev Event) error {
 	if err != nil {
 		return storeError{err}
 	}
+	ev = ev.bounded()
 	t.add(ev, ev.encode(t.now, details, t.writes))
 	t.writes = nil
 	return nil
@@ -324,12 +325,12 @@ func (t *txn) emit(ev Event) error {
 
 func (t *txn) add(ev Event, line []byte) {
 	t.touched = true
-	t.rows = append(t.rows, eventRow{line: line, leaf: tlog.RecordHash(line), typ: ev.Type, cell: clip(ev.Cell),
-		call: clip(ev.Call), subject: clip(ev.Subject)})
+	t.rows = append(t.rows, eventRow{line: line, leaf: tlog.RecordHash(line), typ: ev.Type, cell: ev.Cell,
+		call: ev.Call, subject: ev.Subject})
 	t.next++
 }
 
-// clip bounds an indexed column; the line keeps up to maxName with the digest of the rest.
+// clip bounds what goes into an error or a reason.
 func clip(s string) string {
 	if len(s) > maxName {
 		s = s[:maxName]
