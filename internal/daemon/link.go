@@ -168,7 +168,7 @@ func (p *Pending) Drop() {
 }
 
 func unavailable(name string) *wire.Error {
-	return wire.Refuse(wire.CodeUnavailable, name+" does not answer", "try again in a moment; nothing is retried by itself")
+	return wire.Refuse(wire.CodeUnavailable, name+" does not answer", "try again in a moment")
 }
 
 // write sends one frame. A link that cannot be written to is over.

@@ -611,8 +611,11 @@ func TestClientReconnectsAndFailsAtOnceWhileDown(t *testing.T) {
 	var ups, downs atomic.Int64
 	c := &Client{Path: path, Log: slog.New(slog.DiscardHandler),
 		OnConnect: func(ctx context.Context, l *Link) error {
-			ups.Add(1)
-			return l.Call(ctx, "echo", &echoReq{Text: "first"}, &echoResp{})
+			err := l.Call(ctx, "echo", &echoReq{Text: "first"}, &echoResp{})
+			if err == nil {
+				ups.Add(1)
+			}
+			return err
 		},
 		OnDisconnect: func() { downs.Add(1) },
 	}
@@ -738,11 +741,11 @@ func TestTablesAreChecked(t *testing.T) {
 		verbs  []Verb
 		pushed bool
 	}{
-		"twice":             {[]Verb{good, good}, false},
-		"empty":             {[]Verb{{}}, false},
-		"nobody may":        {[]Verb{On("a", nil, echo)}, false},
-		"pushed in server":  {[]Verb{Pushed("a", echo)}, false},
-		"unpushed in cient": {[]Verb{good}, true},
+		"twice":              {[]Verb{good, good}, false},
+		"empty":              {[]Verb{{}}, false},
+		"nobody may":         {[]Verb{On("a", nil, echo)}, false},
+		"pushed in server":   {[]Verb{Pushed("a", echo)}, false},
+		"unpushed in client": {[]Verb{good}, true},
 	} {
 		if _, err := table(tt.verbs, tt.pushed); err == nil {
 			t.Errorf("%s: accepted", name)

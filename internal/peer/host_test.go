@@ -86,6 +86,10 @@ func server() {
 			return
 		}
 	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil { // as daemons are
+		fmt.Println("error", err)
+		return
+	}
 	k, err := Open()
 	if err != nil {
 		fmt.Println("error", err)
