@@ -40,7 +40,7 @@ func send(ctx context.Context, c *workers.Call, entry string) (*workers.Answer, 
 	case http.StatusNotFound, http.StatusGone:
 		return nil, wire.Refuse(wire.CodeVendorRefused, "there is nothing there (any more)", "look the path up again")
 	case http.StatusPreconditionFailed:
-		return nil, wire.Refuse(wire.CodeConflict, 
+		return nil, wire.Refuse(wire.CodeConflict,
 			"it changed at the server meanwhile, or exists already; nothing was changed", "read it again, then decide anew")
 	}
 	if err := resp.Refused("look at the path, and whether the calendar may be written to"); err != nil {
