@@ -238,3 +238,15 @@ func (c *Conn) closeAll(fds []int) {
 		c.t.CloseFD(fd)
 	}
 }
+
+// CutFrame splits the first frame off b.
+func CutFrame(b []byte) (body, rest []byte, err error) {
+	if len(b) < 4 {
+		return nil, nil, fmt.Errorf("%w: cut short", ErrMalformed)
+	}
+	n := binary.BigEndian.Uint32(b)
+	if n > MaxFrame || int(n) > len(b)-4 {
+		return nil, nil, fmt.Errorf("%w: says %d bytes, has %d", ErrMalformed, n, len(b)-4)
+	}
+	return b[4 : 4+n], b[4+n:], nil
+}

@@ -129,11 +129,26 @@ type (
 		Widening   string   `msgpack:"w,omitempty"` // id of the card to decide, where one is needed
 	}
 
-	// PolicyReq: Op is show, check, load, explain, cedar or list.
+	// PolicyReq: Op is show, check, load, explain or cedar. check and load are of Files where there are any, else of
+	// the policy folder of the configuration.
 	PolicyReq struct {
-		Op    string `msgpack:"o"`
-		Frame *Frame `msgpack:"f,omitempty"` // explain
-		Cell  string `msgpack:"c,omitempty"` // explain
+		Op    string       `msgpack:"o"`
+		Frame *Frame       `msgpack:"f,omitempty"` // explain
+		Cell  string       `msgpack:"c,omitempty"` // explain
+		Files []PolicyFile `msgpack:"l,omitempty"`
+	}
+	// PolicyFile is policy.toml or a .cedar file.
+	PolicyFile struct {
+		Name string `msgpack:"n" json:"name"`
+		Body []byte `msgpack:"b" json:"body"`
+	}
+	// PolicyResp: Problems are faults with file, line and column, and with any nothing was changed; Notes are what a
+	// person should know; Widens says which of the Lines of load widen, and Widening is the card to decide then.
+	PolicyResp struct {
+		Lines    []string `msgpack:"l,omitempty"`
+		Problems []string `msgpack:"p,omitempty"`
+		Notes    []string `msgpack:"n,omitempty"`
+		Widening string   `msgpack:"w,omitempty"`
 	}
 	// CheckReq runs an account's declared read under an ordinary grant.
 	CheckReq struct {
