@@ -21,10 +21,11 @@ import (
 // It is no automaton over the encodings: it skips to a byte that may begin a form and compares from there, reading one
 // byte or one escape at a time. Nearly all positions are left at the first or second byte.
 type Scrubber struct {
-	forms  []string
-	first  [256][]uint8 // forms that begin with this byte
-	skip   [256]bool    // a form cannot begin at this byte
-	second [256]*[256]bool
+	forms []string
+	first [256]uint8      // 1 + the last form that begins with this byte; 0 is none
+	next  []uint8         // 1 + the form before this one that begins with the same byte
+	skip  [256]bool       // a form cannot begin at this byte
+	pairs [1 << 10]uint64 // a bit for each two bytes that a form, its first byte plain, can begin with
 }
 
 // maxForms keeps indexes in one byte.
@@ -36,46 +37,38 @@ const maxUnit = 34
 // minForm is the shortest encoded form searched for; below that ordinary text would match.
 const minForm = 6
 
-// NewScrubber compiles the forms of the secrets. A secret outside MinSecret to MaxSecret+256 bytes is an error: the
-// caller refuses the request, for its answer could not be scrubbed.
+// NewScrubber compiles the forms of the secrets, in about a microsecond: it is made for one answer and dropped with it.
+// A secret outside MinSecret to MaxSecret+256 bytes is an error: the caller refuses the request, for its answer could
+// not be scrubbed.
 func NewScrubber(secrets ...string) (*Scrubber, error) {
-	s := new(Scrubber)
+	s := &Scrubber{forms: make([]string, 0, 7*len(secrets)), next: make([]uint8, 0, 7*len(secrets))}
 	for _, secret := range secrets {
 		if len(secret) < MinSecret || len(secret) > MaxSecret+256 {
 			return nil, fmt.Errorf("scrub a credential of %d bytes: %w", len(secret), ErrPlace)
 		}
+		if len(s.forms)+7 > maxForms {
+			return nil, fmt.Errorf("scrub %d credentials: too many: %w", len(secrets), ErrPlace)
+		}
 		s.add(secret)
 		for align := range 3 {
-			for _, enc := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
-				if f := aligned(enc, secret, align); len(f) >= minForm {
-					s.add(f)
-				}
+			f := aligned(secret, align)
+			if len(f) < minForm {
+				continue
+			}
+			s.add(f)
+			if strings.ContainsAny(f, "+/") {
+				s.add(urlAlphabet.Replace(f))
 			}
 		}
-	}
-	if len(s.forms) > maxForms {
-		return nil, fmt.Errorf("scrub %d credentials: too many: %w", len(secrets), ErrPlace)
 	}
 	for c := range 256 {
-		if s.skip[c] = s.first[c] == nil; s.skip[c] {
-			continue
-		}
-		s.second[c] = new([256]bool)
-		for _, f := range s.first[c] {
-			s.second[c][s.forms[f][1]] = true
-			if s.forms[f][1] == ' ' {
-				s.second[c]['+'] = true
-			}
-		}
-		for _, intro := range "%\\&" {
-			s.second[c][intro] = true
-		}
+		s.skip[c] = s.first[c] == 0
 	}
 	// Escapes begin with these; what they escape decides.
 	for _, intro := range "%\\&" {
 		s.skip[intro] = len(s.forms) == 0
 	}
-	if s.first[' '] != nil {
+	if s.first[' '] != 0 {
 		s.skip['+'] = false
 	}
 	return s, nil
@@ -85,13 +78,28 @@ func (s *Scrubber) add(form string) {
 	if slices.Contains(s.forms, form) {
 		return
 	}
-	s.first[form[0]] = append(s.first[form[0]], uint8(len(s.forms)))
 	s.forms = append(s.forms, form)
+	s.next = append(s.next, s.first[form[0]])
+	s.first[form[0]] = uint8(len(s.forms))
+	s.pair(form[0], form[1])
+	for _, intro := range []byte("%\\&") {
+		s.pair(form[0], intro)
+	}
+	if form[1] == ' ' {
+		s.pair(form[0], '+')
+	}
 }
 
+func (s *Scrubber) pair(a, b byte) {
+	i := uint(a)<<8 | uint(b)
+	s.pairs[i/64] |= 1 << (i % 64)
+}
+
+var urlAlphabet = strings.NewReplacer("+", "-", "/", "_")
+
 // aligned is the part of base64(align bytes + secret + more) that depends on the secret alone.
-func aligned(enc *base64.Encoding, secret string, align int) string {
-	all := enc.EncodeToString([]byte("\x00\x00"[:align] + secret))
+func aligned(secret string, align int) string {
+	all := base64.StdEncoding.EncodeToString([]byte("\x00\x00"[:align] + secret))
 	from := (8*align + 5) / 6
 	to := 8 * (align + len(secret)) / 6
 	return all[from:to]
@@ -110,8 +118,10 @@ func (s *Scrubber) find(data []byte, from int, eof bool) found {
 		if s.skip[c] {
 			continue
 		}
-		if i+1 < len(data) && c != '%' && c != '\\' && c != '&' && c != '+' && !s.second[c][data[i+1]] {
-			continue
+		if i+1 < len(data) && c != '%' && c != '\\' && c != '&' && c != '+' {
+			if j := uint(c)<<8 | uint(data[i+1]); s.pairs[j/64]&(1<<(j%64)) == 0 {
+				continue
+			}
 		}
 		if end, more := s.match(data[i:], eof); end > 0 {
 			return found{at: i, end: i + end}
@@ -128,8 +138,8 @@ func (s *Scrubber) match(d []byte, eof bool) (end int, more bool) {
 	n, pending := spellings(d, eof, &units)
 	more = pending
 	for _, u := range units[:n] {
-		for _, f := range s.first[u.s[0]] {
-			e, m := matchForm(d, s.forms[f], eof)
+		for f := s.first[u.s[0]]; f != 0; f = s.next[f-1] {
+			e, m := matchForm(d, s.forms[f-1], eof)
 			if e > 0 && (end == 0 || e < end) {
 				end = e
 			}

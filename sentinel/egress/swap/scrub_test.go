@@ -248,6 +248,15 @@ func FuzzScrub(f *testing.F) {
 	})
 }
 
+func BenchmarkNewScrubber(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := NewScrubber("ghp_16C7e42F292c6912E7710c838347Ae178B4a"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func BenchmarkScrubNoMatch(b *testing.B) {
 	s, err := NewScrubber("ghp_16C7e42F292c6912E7710c838347Ae178B4a")
 	if err != nil {
