@@ -10,6 +10,7 @@ import (
 
 	"github.com/cedar-policy/cedar-go"
 	"github.com/cedar-policy/cedar-go/types"
+	"github.com/cedar-policy/cedar-go/x/exp/ast"
 
 	"github.com/doorward/doorward/internal/describe"
 	"github.com/doorward/doorward/internal/wire"
@@ -30,9 +31,11 @@ type Call struct {
 	By        string   // the unit that started the run, where it is unattended
 	Labels    []string // of the caller; where they are not known, pass both
 	FirstTime []string // recipients never written to before
-	Now       time.Time
-	Reads     int64 // reads of this connector in this session so far, without this one
-	ReadBytes int64 // bytes of their answers
+	// Recipients are all that the call reaches, a prepared body's included; empty: those that arguments name.
+	Recipients []string
+	Now        time.Time
+	Reads      int64 // reads of this connector in this session so far, without this one
+	ReadBytes  int64 // bytes of their answers
 }
 
 func (c *Call) reach() string {
@@ -50,6 +53,9 @@ func (c *Call) untrusted() bool { return c.label(wire.LabelUntrusted) }
 
 // recipients are the values of every argument that names one.
 func (c *Call) recipients() []string {
+	if c.Recipients != nil {
+		return c.Recipients
+	}
 	var out []string
 	for i := range c.Method.Args {
 		if a := &c.Method.Args[i]; a.Role == "recipient" {
@@ -59,44 +65,113 @@ func (c *Call) recipients() []string {
 	return out
 }
 
-// facts is the context that policies see. approved is false, then true where the first evaluation asks.
-func (s *Set) facts(c *Call) types.RecordMap {
-	recipients := c.recipients()
-	domains := make([]types.Value, 0, len(recipients))
-	outside := false
-	for _, r := range recipients {
-		_, d, ok := strings.Cut(r, "@")
-		d = strings.ToLower(d)
-		if ok {
-			domains = append(domains, types.String(d))
+// fact is one attribute of the context that policies see: its name and type in the schema, and how it comes about.
+type fact struct {
+	name, typ string
+	of        func(*Set, *Call) types.Value
+}
+
+// facts lists the context but for two: arguments, whose type is the method's, and approved.
+func facts() []fact {
+	text := func(of func(*Call) string) func(*Set, *Call) types.Value {
+		return func(_ *Set, c *Call) types.Value { return types.String(of(c)) }
+	}
+	yes := func(of func(*Call) bool) func(*Set, *Call) types.Value {
+		return func(_ *Set, c *Call) types.Value { return types.Boolean(of(c)) }
+	}
+	number := func(of func(*Call) int64) func(*Set, *Call) types.Value {
+		return func(_ *Set, c *Call) types.Value { return types.Long(of(c)) }
+	}
+	set := func(of func(*Call) []string) func(*Set, *Call) types.Value {
+		return func(_ *Set, c *Call) types.Value { return texts(of(c)) }
+	}
+	return []fact{
+		{"account", "String", text(func(c *Call) string { return c.Account })},
+		{"attended", "Bool", yes(func(c *Call) bool { return c.Attended })},
+		{"bulk", "Bool", func(s *Set, c *Call) types.Value { return types.Boolean(s.bulk(c)) }},
+		{"by", "String", text(func(c *Call) string { return c.By })},
+		{"cell", "String", text(func(c *Call) string { return c.Cell })},
+		{"class", "String", text(func(c *Call) string { return c.Method.Class })},
+		{"connector", "String", text(func(c *Call) string { return c.Connector.Vendor })},
+		{"firstTime", "Set<String>", set(func(c *Call) []string { return c.FirstTime })},
+		{"hour", "Long", number(func(c *Call) int64 { return int64(c.Now.Hour()) })},
+		{"method", "String", text(func(c *Call) string { return c.Method.Name })},
+		{"outsideOrganisation", "Bool", func(s *Set, c *Call) types.Value { return types.Boolean(s.outside(c)) }},
+		{"private", "Bool", yes(func(c *Call) bool { return c.label(wire.LabelPrivate) })},
+		{"reach", "String", text((*Call).reach)},
+		{"readBytes", "Long", number(func(c *Call) int64 { return c.ReadBytes })},
+		{"reads", "Long", number(func(c *Call) int64 { return c.Reads })},
+		{"recipientDomains", "Set<String>", set((*Call).domains)},
+		{"recipients", "Set<String>", set((*Call).recipients)},
+		{"sensitive", "Bool", yes((*Call).sensitive)},
+		{"session", "String", text(func(c *Call) string { return c.Session })},
+		{"time", "datetime", func(_ *Set, c *Call) types.Value { return cedar.NewDatetime(c.Now) }},
+		{"untrusted", "Bool", yes((*Call).untrusted)},
+		{"weekday", "String", text(func(c *Call) string { return strings.ToLower(c.Now.Weekday().String()) })},
+	}
+}
+
+const (
+	factArguments = "arguments"
+	factApproved  = "approved"
+)
+
+// mentions adds to need the attributes of the context that a policy looks at. It is false where the policy takes the
+// context as a whole.
+func mentions(p *ast.Policy, need map[string]bool) bool {
+	whole := false
+	for _, c := range p.Conditions {
+		ast.Inspect(ast.NewNode(c.Body), func(n ast.IsNode) bool {
+			switch x := n.(type) {
+			case ast.NodeTypeAccess:
+				if isContext(x.Arg) {
+					need[string(x.Value)] = true
+					return false
+				}
+			case ast.NodeTypeHas:
+				if isContext(x.Arg) {
+					need[string(x.Value)] = true
+					return false
+				}
+			case ast.NodeTypeVariable:
+				whole = whole || x.Name == "context"
+			}
+			return true
+		})
+	}
+	return !whole
+}
+
+// context makes the facts that the slice's policies look at, without approved: the more there are, the longer a
+// decision takes.
+func (s *Set) context(ms *methodSlice, c *Call) types.RecordMap {
+	m := make(types.RecordMap, len(ms.facts)+2)
+	for i := range ms.facts {
+		m[types.String(ms.facts[i].name)] = ms.facts[i].of(s, c)
+	}
+	if ms.arguments {
+		m[factArguments] = arguments(c)
+	}
+	return m
+}
+
+// domains are those of the recipients that are addresses.
+func (c *Call) domains() []string {
+	var out []string
+	for _, r := range c.recipients() {
+		if _, d, ok := strings.Cut(r, "@"); ok {
+			out = append(out, d)
 		}
-		outside = outside || !slices.Contains(s.settings.organisation, d)
 	}
-	return types.RecordMap{
-		"account":             types.String(c.Account),
-		"arguments":           arguments(c),
-		"attended":            types.Boolean(c.Attended),
-		"bulk":                types.Boolean(s.bulk(c)),
-		"by":                  types.String(c.By),
-		"cell":                types.String(c.Cell),
-		"class":               types.String(c.Method.Class),
-		"connector":           types.String(c.Connector.Vendor),
-		"firstTime":           texts(c.FirstTime),
-		"hour":                types.Long(c.Now.Hour()),
-		"method":              types.String(c.Method.Name),
-		"outsideOrganisation": types.Boolean(outside),
-		"private":             types.Boolean(c.label(wire.LabelPrivate)),
-		"reach":               types.String(c.reach()),
-		"readBytes":           types.Long(c.ReadBytes),
-		"reads":               types.Long(c.Reads),
-		"recipientDomains":    types.NewSet(domains...),
-		"recipients":          texts(recipients),
-		"sensitive":           types.Boolean(c.sensitive()),
-		"session":             types.String(c.Session),
-		"time":                cedar.NewDatetime(c.Now),
-		"untrusted":           types.Boolean(c.untrusted()),
-		"weekday":             types.String(strings.ToLower(c.Now.Weekday().String())),
-	}
+	return out
+}
+
+// outside says whether a recipient is not known to be of the organisation.
+func (s *Set) outside(c *Call) bool {
+	return slices.ContainsFunc(c.recipients(), func(r string) bool {
+		_, d, _ := strings.Cut(r, "@")
+		return !slices.Contains(s.settings.organisation, strings.ToLower(d))
+	})
 }
 
 // bulk says whether a read comes after more of them than go unasked.
@@ -123,8 +198,9 @@ func arguments(c *Call) types.Record {
 	return types.NewRecord(m)
 }
 
-// typed is one canonical value as Cedar has it. Text that is no number where one is declared stays text: then what
-// reads it fails, and the call is denied.
+// typed is one canonical value as Cedar has it. Repositories and addresses are in lower case, or a rule about
+// acme/secret could be walked round as Acme/Secret, which is the same to the vendor. Text that is no number where one
+// is declared stays text: then what reads it fails, and the call is denied.
 func typed(a *describe.Arg, v string) types.Value {
 	switch a.Type {
 	case describe.TypeInt:
@@ -135,14 +211,17 @@ func typed(a *describe.Arg, v string) types.Value {
 		if v == "true" || v == "false" {
 			return types.Boolean(v == "true")
 		}
+	case describe.TypeRepo, describe.TypeEmail:
+		return types.String(strings.ToLower(v))
 	}
 	return types.String(v)
 }
 
+// texts is a set of addresses, logins or domains, in lower case as in typed.
 func texts(in []string) types.Set {
 	out := make([]types.Value, len(in))
 	for i := range in {
-		out[i] = types.String(in[i])
+		out[i] = types.String(strings.ToLower(in[i]))
 	}
 	return types.NewSet(out...)
 }

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/doorward/doorward/internal/daemon"
+	"github.com/doorward/doorward/internal/wire"
+	"github.com/doorward/doorward/sentinel/ledger"
+)
+
+// accountsPushed is authd's word of its accounts, at connect and at each change. At connect it tells whether sentinel's
+// own ledger is the newest, and lets the calls be settled that were running when sentinel or the link ended.
+func (s *Sentinel) accountsPushed(ctx context.Context, _ *daemon.Call, req *wire.AccountsReq) (*wire.Empty, error) {
+	s.mu.Lock()
+	fresh := s.instance == ""
+	s.instance, s.locked = req.Instance, req.Locked
+	s.accounts = make(map[string]wire.Account, len(req.Accounts))
+	for _, a := range req.Accounts {
+		s.accounts[a.Name] = a
+	}
+	orphans := s.orphans
+	if fresh {
+		s.orphans = nil
+	}
+	s.mu.Unlock()
+	if fresh {
+		// authd repeats what was not acknowledged on this link before it answers anything, and handlers of released run
+		// in order; an answer to revoke is behind all of them.
+		go s.connected(context.WithoutCancel(ctx), req, orphans)
+	}
+	for _, a := range req.Accounts {
+		if !s.decided(&a) {
+			go s.askAccount(a)
+		}
+	}
+	return &wire.Empty{}, nil
+}
+
+// connected does what waits for authd: compare the ledger with the checkpoint that authd keeps, settle what was
+// running, and leave the newest checkpoint.
+func (s *Sentinel) connected(ctx context.Context, req *wire.AccountsReq, orphans []ledger.Call) {
+	if len(req.Checkpoint) > 0 {
+		err := s.ledger.Against(ctx, req.Checkpoint)
+		if errors.Is(err, ledger.ErrOlder) {
+			s.log.Error("the ledger is older than its checkpoint; approved calls are void", "err", err.Error())
+			if _, _, err := s.ledger.Rewind(ctx, err.Error()); err != nil {
+				s.log.Error("the ledger is not put right", "err", err.Error())
+			}
+		} else if err != nil {
+			s.log.Error("authd's checkpoint is no checkpoint of this ledger", "err", err.Error())
+		}
+	}
+	for _, c := range orphans {
+		if err := s.voidGrant(ctx, c.Pass); err != nil {
+			s.log.Warn("a grant could not be voided", "call", c.ID, "err", err.Error())
+		}
+		s.endOrphan(ctx, c.ID, req.Instance)
+	}
+	if note, err := s.ledger.Checkpoint(ctx); err == nil {
+		s.giveCheckpoint(note)
+	}
+}
+
+// giveCheckpoint leaves a checkpoint with authd. Failure is no loss: the next one covers more.
+func (s *Sentinel) giveCheckpoint(note []byte) {
+	if s.authd == nil {
+		return
+	}
+	size, _ := s.ledger.Head()
+	ctx, cancel := context.WithTimeout(s.lifetime, 5*time.Second)
+	defer cancel()
+	if err := s.authd.Call(ctx, "checkpoint", &wire.CheckpointReq{Note: note, Size: size}, &wire.Empty{}); err != nil {
+		s.log.Debug("a checkpoint is not with authd", "err", err.Error())
+	}
+}
+
+// authdGone: the link is down, so authd has voided every grant. What was released is known here, since authd writes it
+// on the link before it answers egress.
+func (s *Sentinel) authdGone() {
+	s.mu.Lock()
+	s.instance = ""
+	var all []*live
+	for _, l := range s.live {
+		all = append(all, l)
+	}
+	s.mu.Unlock()
+	for _, l := range all {
+		l.mu.Lock()
+		released := l.released
+		l.mu.Unlock()
+		if released == 0 {
+			go s.abandon(s.lifetime, l, wire.CodeUnavailable, "authd went away before the credential was released")
+		}
+	}
+}
+
+// authdRefused puts a refusal of authd into the record.
+func (s *Sentinel) authdRefused(_ context.Context, _ *daemon.Call, req *wire.RefusedReq) (*wire.Empty, error) {
+	go s.refused("authd", req.Peer, req.Grant, req.Code, req.Verb+": "+req.Detail)
+	return &wire.Empty{}, nil
+}
+
+// account picks the account of a call: the named one, or the only one.
+func (s *Sentinel) account(vendor, name string) (wire.Account, error) {
+	s.mu.Lock()
+	up, locked := s.instance != "", s.locked
+	s.mu.Unlock()
+	switch {
+	case !up:
+		return wire.Account{}, wire.Refuse(wire.CodeUnavailable, "authd is down, so no account can be used", "try again later")
+	case locked:
+		return wire.Account{}, wire.Refuse(wire.CodeLocked, "authd waits for its passphrase", "the person runs: doorward account unlock")
+	}
+	all := s.accountsOf(vendor)
+	var fit []wire.Account
+	for _, a := range all {
+		if name == "" || a.Name == name {
+			fit = append(fit, a)
+		}
+	}
+	switch {
+	case len(all) == 0:
+		return wire.Account{}, wire.Refuse(wire.CodeNotConfigured, "no account of "+vendor, "the person runs: doorward account add "+vendor+" NAME")
+	case len(fit) == 0:
+		return wire.Account{}, wire.Refuse(wire.CodeNotFound, "no account "+quote(name)+" of "+vendor, "connector list "+vendor+" shows them")
+	case len(fit) > 1:
+		names := make([]string, len(fit))
+		for i := range fit {
+			names[i] = fit[i].Name
+		}
+		return wire.Account{}, wire.Refuse(wire.CodeAmbiguousAccount, "more than one account of "+vendor+": "+strings.Join(names, ", "), "name one with --account")
+	case !s.decided(&fit[0]):
+		return wire.Account{}, wire.Refuse(wire.CodeNotConnected, "the account waits for a person's decision", "the person runs: doorward pending")
+	case fit[0].Health != "":
+		return wire.Account{}, wire.Refuse(fit[0].Health, "the account needs attention", "the person runs: doorward account show "+fit[0].Name)
+	}
+	return fit[0], nil
+}
+
+// accountsOf are a vendor's accounts by name.
+func (s *Sentinel) accountsOf(vendor string) []wire.Account {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []wire.Account
+	for _, a := range s.accounts {
+		if a.Vendor == vendor {
+			out = append(out, a)
+		}
+	}
+	slices.SortFunc(out, func(a, b wire.Account) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// decided says whether a person has decided this account as it is now: where it lives and who may use it. A new secret
+// for the same place raises its generation, which is decided anew too: it may be another person's login.
+func (s *Sentinel) decided(a *wire.Account) bool {
+	v, ok := s.ledger.Setting("account/" + a.Name)
+	return ok && string(v.Value) == accountValue(a)
+}
+
+func accountValue(a *wire.Account) string {
+	return fmt.Sprintf("%s/%d", hex.EncodeToString(a.Digest[:]), a.Generation)
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/doorward/doorward/internal/daemon"
+	"github.com/doorward/doorward/internal/wire"
+	"github.com/doorward/doorward/sentinel/ledger"
+)
+
+// One answer of audit holds at most so many entries and bytes; what follows is asked for with After.
+const (
+	auditPage  = 500
+	auditBytes = 512 << 10
+)
+
+var errEnough = errors.New("a page is full")
+
+// audit reads the record. It changes nothing, so a full disk does not stop it.
+func (s *Sentinel) audit(ctx context.Context, _ *daemon.Call, req *wire.AuditReq) (*wire.AuditResp, error) {
+	limit := req.Limit
+	if limit <= 0 || limit > auditPage {
+		limit = auditPage
+	}
+	r := &wire.AuditResp{Last: req.After}
+	size := 0
+	add := func(e ledger.Entry) error {
+		line := bytes.TrimRight(e.Line(), "\n")
+		if size += len(line); len(r.Lines) >= limit || size > auditBytes && len(r.Lines) > 0 {
+			return errEnough
+		}
+		r.Lines, r.Last = append(r.Lines, line), e.N+1
+		return nil
+	}
+	all := func(entries []ledger.Entry, err error) (*wire.AuditResp, error) {
+		for _, e := range entries {
+			if err == nil {
+				err = add(e)
+			}
+		}
+		if err != nil && !errors.Is(err, errEnough) {
+			return nil, s.ledgerError(err)
+		}
+		return r, nil
+	}
+	switch req.Op {
+	case "list": // the newest, oldest of them first
+		size, _ := s.ledger.Head()
+		from := max(req.After, size-int64(limit))
+		return all(s.ledger.Entries(ctx, ledger.Query{From: from, About: req.ID}))
+	case "export":
+		return all(s.ledger.Entries(ctx, ledger.Query{From: req.After, Limit: limit, About: req.ID}))
+	case "show":
+		return all(s.ledger.History(ctx, req.ID))
+	case "follow":
+		ctx, cancel := context.WithTimeout(ctx, 50*time.Second)
+		defer cancel()
+		err := s.ledger.Follow(ctx, ledger.Query{From: req.After, About: req.ID}, func(e ledger.Entry) error {
+			if err := add(e); err != nil {
+				return err
+			}
+			if size, _ := s.ledger.Head(); e.N+1 >= size {
+				return errEnough // hand over what there is
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errEnough) {
+			return nil, s.ledgerError(err)
+		}
+		return r, nil
+	case "checkpoint":
+		note, err := s.ledger.Checkpoint(ctx)
+		if err != nil {
+			return nil, s.ledgerError(err)
+		}
+		r.Lines = [][]byte{note}
+		return r, nil
+	case "verify":
+		report, err := s.ledger.Verify(ctx, req.Checkpoint)
+		if err != nil {
+			return nil, s.ledgerError(err)
+		}
+		line, err := json.Marshal(report)
+		if err != nil {
+			return nil, err
+		}
+		r.Lines = [][]byte{line}
+		if f, bad := report.First(); bad {
+			r.Err = wire.Refuse(wire.CodeInternal, "the record is not whole: "+f.String(),
+				"keep the machine as it is and compare with the last checkpoint that left it")
+		}
+		return r, nil
+	default:
+		return nil, wire.Refuse(wire.CodeUsage, "audit: no operation "+quote(req.Op), "")
+	}
+}
+
+// why explains the last refusals: of a call, a host, or at all. Lines are JSON.
+func (s *Sentinel) why(ctx context.Context, _ *daemon.Call, req *wire.WhyReq) (*wire.AuditResp, error) {
+	entries, err := s.ledger.Why(ctx, req.About, 20)
+	if err != nil {
+		return nil, s.ledgerError(err)
+	}
+	r := new(wire.AuditResp)
+	for _, e := range entries {
+		r.Lines, r.Last = append(r.Lines, bytes.TrimRight(e.Line(), "\n")), e.N
+	}
+	return r, nil
+}

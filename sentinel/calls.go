@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/doorward/doorward/internal/daemon"
+	"github.com/doorward/doorward/internal/wire"
+	"github.com/doorward/doorward/sentinel/ledger"
+	"github.com/doorward/doorward/sentinel/policy"
+)
+
+// maxWait is the longest that one wait lasts.
+const maxWait = 10 * time.Minute
+
+// own finds a call of the caller's cell. Another cell's call does not exist for it.
+func (s *Sentinel) own(ctx context.Context, c *daemon.Call, id string) (ledger.Call, error) {
+	got, err := s.ledger.Call(ctx, id)
+	if errors.Is(err, ledger.ErrNotFound) || err == nil && got.Cell != c.Peer.Name {
+		return ledger.Call{}, wire.Refuse(wire.CodeNotFound, "no call of that id in this cell", "connector inbox lists them")
+	}
+	if err != nil {
+		return ledger.Call{}, s.ledgerError(err)
+	}
+	return got, nil
+}
+
+// wait answers when the call has ended, or the time is over, or its caller hung up. Hanging up cancels nothing.
+func (s *Sentinel) wait(ctx context.Context, c *daemon.Call, req *wire.WaitReq) (*wire.Result, error) {
+	deadline := time.NewTimer(min(max(req.Timeout, 0), maxWait))
+	defer deadline.Stop()
+	for {
+		news := s.watch(req.Call)
+		call, err := s.own(ctx, c, req.Call)
+		if err != nil {
+			return nil, err
+		}
+		if s.over(&call) {
+			return s.answer(ctx, c, call)
+		}
+		select {
+		case <-news:
+		case <-deadline.C:
+			return s.answer(ctx, c, call)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// over says whether waiting longer brings nothing: the call ended and, where sentinel ran it, its answer is kept.
+func (s *Sentinel) over(c *ledger.Call) bool {
+	if c.State != ledger.Unknown && !c.State.Final() {
+		return false
+	}
+	return c.State != ledger.Done || !c.Inbox || c.Result != "" || !s.awaited(c.ID)
+}
+
+func (s *Sentinel) resultVerb(ctx context.Context, c *daemon.Call, req *wire.CallRef) (*wire.Result, error) {
+	call, err := s.own(ctx, c, req.Call)
+	if err != nil {
+		return nil, err
+	}
+	return s.answer(ctx, c, call)
+}
+
+// answer says where a call stands and hands out what it answered, its labels on the cell first.
+func (s *Sentinel) answer(ctx context.Context, c *daemon.Call, call ledger.Call) (*wire.Result, error) {
+	r := &wire.Result{Call: call.ID, State: wire.State(call.State), Err: stateError(&call)}
+	if !call.State.Final() && call.State != ledger.Unknown {
+		return r, nil
+	}
+	if _, err := s.ledger.Collect(ctx, call.ID, c.Peer.Name); err != nil {
+		return nil, s.ledgerError(err)
+	}
+	if call.Result == "" {
+		return r, nil
+	}
+	out, err := s.result(call.Result)
+	if err != nil {
+		s.log.Warn("a result is gone", "call", call.ID, "err", err.Error())
+		r.Err = wire.Refuse(wire.CodeExpired, "the call is "+string(call.State)+"; its answer was kept for 24 hours", "")
+		return r, nil
+	}
+	if len(out.JSON) > wire.MaxInline {
+		f, err := sealed(out.JSON)
+		if err != nil {
+			return nil, err
+		}
+		c.Attach(f)
+		out.JSON, out.File = nil, true
+	}
+	r.Output = out
+	return r, nil
+}
+
+// stateError is what a state means for who asked.
+func stateError(c *ledger.Call) *wire.Error {
+	why := c.Why
+	switch c.State {
+	case ledger.Parked:
+		return wire.Refuse(wire.CodeNeedsApproval, "it waits for a person's decision",
+			"do not repeat it; collect it with: connector result "+c.ID)
+	case ledger.Approved, ledger.Executing:
+		return wire.Refuse(wire.CodeNeedsApproval, "it runs", "collect it with: connector result "+c.ID)
+	case ledger.Denied:
+		if why == "" {
+			why = "a person said no"
+		}
+		return wire.Refuse(wire.CodeDenied, why, "do not ask for the same again; tell the person what you need instead")
+	case ledger.Expired:
+		return wire.Refuse(wire.CodeExpired, "nobody decided in time; it did not run", "ask again if it is still wanted")
+	case ledger.Revoked:
+		return wire.Refuse(wire.CodeRevoked, orElse(why, "it was taken back; it did not run"), "")
+	case ledger.Unknown:
+		return wire.Refuse(wire.CodeUnknown, orElse(why, "it may have run"),
+			"look at the vendor's side before repeating it; connector result "+c.ID+" tells if it is settled")
+	case ledger.Failed:
+		code := wire.Code(c.Outcome)
+		if code == "" {
+			code = wire.CodeInternal
+		}
+		if c.NotRun {
+			why = orElse(why, "it failed") + "; it did not run"
+		}
+		return wire.Refuse(code, orElse(why, "it failed"), "")
+	}
+	return nil
+}
+
+// cancel takes back a call of the cell's own. One that runs already is abandoned: its grant is voided, and what has
+// left says whether it ran.
+func (s *Sentinel) cancel(ctx context.Context, c *daemon.Call, req *wire.CallRef) (*wire.Result, error) {
+	call, err := s.own(ctx, c, req.Call)
+	if err != nil {
+		return nil, err
+	}
+	switch call.State {
+	case ledger.Parked, ledger.Approved:
+		got, err := s.ledger.Revoke(ctx, call.ID, cellActor(c.Peer), string(wire.CodeRevoked), "the caller cancelled it")
+		if err != nil && !errors.Is(err, ledger.ErrState) {
+			return nil, s.ledgerError(err)
+		}
+		if err == nil {
+			s.forget(got.Spool)
+			s.changed(got)
+		}
+	case ledger.Executing:
+		if l := s.liveOf(call.Pass); l != nil {
+			s.abandon(context.WithoutCancel(ctx), l, wire.CodeUnavailable, "the worker went away before it had ended")
+		}
+	}
+	if call, err = s.own(ctx, c, req.Call); err != nil {
+		return nil, err
+	}
+	return s.answer(ctx, c, call)
+}
+
+// inbox lists the cell's calls that wait or have an answer to collect.
+func (s *Sentinel) inbox(ctx context.Context, c *daemon.Call, _ *wire.Empty) (*wire.InboxResp, error) {
+	calls, err := s.ledger.Calls(ctx, ledger.Filter{Cell: c.Peer.Name, Inbox: true, Limit: 200})
+	if err != nil {
+		return nil, s.ledgerError(err)
+	}
+	r := new(wire.InboxResp)
+	for _, k := range calls {
+		r.Items = append(r.Items, wire.InboxItem{Call: k.ID, State: wire.State(k.State), Connector: k.Connector,
+			Method: k.Method, Unix: k.Created.Time().Unix(), Collected: !k.Collected.IsZero()})
+	}
+	return r, nil
+}
+
+// list says what the cell may ask for, and what would be asked of the person.
+func (s *Sentinel) list(_ context.Context, c *daemon.Call, req *wire.ListReq) (*wire.ListResp, error) {
+	set := s.policy.Load()
+	r := new(wire.ListResp)
+	for _, v := range s.sorted {
+		if req.Connector != "" && req.Connector != v.Vendor {
+			continue
+		}
+		lc := wire.ListConnector{Name: v.Vendor, Setting: set.Setting(v.Vendor)}
+		for _, a := range s.accountsOf(v.Vendor) {
+			health := a.Health
+			if !s.decided(&a) {
+				health = wire.CodeNotConnected
+			}
+			lc.Accounts = append(lc.Accounts, wire.ListAccount{Name: a.Name, Health: health})
+		}
+		_, attended := s.session(c.Peer)
+		lc.Methods = set.List(v.Vendor, policy.Call{Cell: c.Peer.Name, Session: c.Peer.Session, Attended: attended,
+			Labels: s.labels(c.Peer.Name), Now: time.Now()}, s.grants(c.Peer.Name))
+		r.Connectors = append(r.Connectors, lc)
+	}
+	if req.Connector != "" && len(r.Connectors) == 0 {
+		return nil, wire.Refuse(wire.CodeUnknownConnector, "no connector "+quote(req.Connector), "connector list shows them")
+	}
+	return r, nil
+}
+
+// watch returns a channel that is closed when something about the call changes next.
+func (s *Sentinel) watch(call string) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ch := s.news[call]
+	if ch == nil {
+		ch = make(chan struct{})
+		s.news[call] = ch
+	}
+	return ch
+}
+
+// changed tells who waits for a call that it changed, and keeps the event for `watch`.
+func (s *Sentinel) changed(c ledger.Call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ch := s.news[c.ID]; ch != nil {
+		close(ch)
+		delete(s.news, c.ID)
+	}
+	s.eventN++
+	s.events = append(s.events, wire.Event{ID: c.ID, State: wire.State(c.State), Unix: time.Now().Unix(),
+		Summary: c.Connector + " " + c.Method})
+	if len(s.events) > maxEvents {
+		s.events = slices.Clone(s.events[len(s.events)-maxEvents:])
+	}
+	close(s.eventNews)
+	s.eventNews = make(chan struct{})
+}
+
+// maxEvents is how many events `watch` can look back on.
+const maxEvents = 1000

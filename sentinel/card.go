@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/doorward/doorward/internal/describe"
+	"github.com/doorward/doorward/internal/wire"
+	"github.com/doorward/doorward/sentinel/ledger"
+)
+
+// maxShown is how many bytes of a body a card shows.
+const maxShown = 128 << 10
+
+// card is what a person decides on. Its text comes from typed arguments and the description; nothing the agent wrote
+// stands outside a field of its own.
+func (s *Sentinel) card(j *judged, c *ledger.Call) *wire.Card {
+	approval, _ := hex.DecodeString(c.Approval) // record made it
+	k := &wire.Card{ID: c.ID, Kind: "call", State: wire.StateParked, Title: j.method.Summary, Connector: c.Connector,
+		Method: c.Method, Account: c.Account, Class: c.Class, Reach: c.Reach, Sensitive: c.Sensitive, Cell: c.Cell,
+		Session: j.caller.Session, Attended: c.Attended, Labels: s.causes(c.Cell), Reason: j.decision.Reason,
+		Policies: j.decision.Policies, Mark: c.Mark, Hash: approval, Made: c.Created.Time().Unix(),
+		Expires: c.Deadline.Time().Unix()}
+	for _, main := range []bool{true, false} { // recipients, amounts, destinations first
+		for i := range j.method.Args {
+			a := &j.method.Args[i]
+			leads := a.Role == "recipient" || a.Role == "amount" || a.Role == "destination"
+			if leads != main || len(j.values[a.Name]) == 0 || a.Type == describe.TypeFile {
+				continue
+			}
+			k.Fields = append(k.Fields, wire.Field{Label: a.Label, Values: j.values[a.Name], Main: main})
+		}
+	}
+	for i, f := range j.files {
+		b, err := wire.ReadFile(int(f.Fd()), wire.MaxFile)
+		if err != nil {
+			continue // it was checked before; what is shown less is still approved by digest
+		}
+		k.Bodies = append(k.Bodies, shown(j.frame.Files[i].Name, "", b))
+	}
+	if j.bodied && len(j.body) > 0 {
+		k.Bodies = append(k.Bodies, shown("what is sent", j.media, j.body))
+	}
+	for _, r := range j.facts.Recipients {
+		k.Facts = append(k.Facts, "reaches "+r)
+	}
+	for _, r := range j.facts.FirstTime {
+		k.Facts = append(k.Facts, "first time you write to "+r)
+	}
+	if g, ok := s.policy.Load().Prefill(&j.facts); ok {
+		k.Grantable = &g
+	}
+	return k
+}
+
+func shown(name, media string, b []byte) wire.Shown {
+	w := wire.Shown{Name: name, Media: media, Size: int64(len(b)), SHA256: wire.Sum(b)}
+	cut := b
+	if len(cut) > maxShown {
+		cut, w.Cut = cut[:maxShown], true
+		for len(cut) > 0 && !utf8.RuneStart(b[len(cut)]) {
+			cut = cut[:len(cut)-1]
+		}
+	}
+	if utf8.Valid(cut) {
+		w.Text = string(cut)
+	} else {
+		w.Text, w.Cut = fmt.Sprintf("%d bytes that are no text", len(b)), true
+	}
+	return w
+}
+
+// causes are a cell's labels with where they came from.
+func (s *Sentinel) causes(cell string) []wire.Cause {
+	var out []wire.Cause
+	for _, l := range s.ledger.Labels(cell) {
+		for _, c := range l.Causes {
+			out = append(out, wire.Cause{Label: l.Name, Why: c.Connector + " " + c.Method + ", call " + c.Call, Unix: c.At.Time().Unix()})
+		}
+	}
+	return out
+}
+
+// cardOf is a call's card as it stands now.
+func cardOf(c *ledger.Call) (wire.Card, error) {
+	var k wire.Card
+	if len(c.Card) > 0 {
+		if err := json.Unmarshal(c.Card, &k); err != nil {
+			return k, fmt.Errorf("read the card of call %s: %w", c.ID, err)
+		}
+	} else {
+		k = wire.Card{ID: c.ID, Kind: "call", Title: c.Connector + " " + c.Method, Connector: c.Connector, Method: c.Method,
+			Account: c.Account, Class: c.Class, Reach: c.Reach, Sensitive: c.Sensitive, Cell: c.Cell,
+			Made: c.Created.Time().Unix(), Policies: []string{c.Policy}, Reason: c.Reason}
+	}
+	k.State, k.Err = wire.State(c.State), stateError(c)
+	return k, nil
+}

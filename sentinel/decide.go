@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/doorward/doorward/internal/daemon"
+	"github.com/doorward/doorward/internal/describe"
+	"github.com/doorward/doorward/internal/peer"
+	"github.com/doorward/doorward/internal/wire"
+	"github.com/doorward/doorward/sentinel/ledger"
+	"github.com/doorward/doorward/sentinel/policy"
+	"github.com/doorward/doorward/sentinel/prepared"
+)
+
+// Times that silence and surrogates last.
+const (
+	readExpiry        = time.Hour      // a parked read
+	writeExpiry       = 24 * time.Hour // a parked write
+	destructiveExpiry = time.Hour
+	runFor            = 10 * time.Minute // a grant at authd, from allow to its end
+	sessionFor        = 12 * time.Hour
+)
+
+// judged is a call that has been read, understood and decided on, before anything is recorded of it.
+type judged struct {
+	caller   peer.Identity
+	vendor   *describe.Connector
+	method   *describe.Method
+	frame    wire.Frame
+	values   describe.Values
+	files    []*os.File
+	account  wire.Account
+	mark     string
+	etag     string
+	base     []byte // what a prepared body builds on
+	body     []byte // prepared; nil where the call has none
+	media    string
+	bodied   bool // the worker prepared it, so sentinel executes it
+	entries  []wire.Entry
+	facts    policy.Call
+	decision policy.Decision
+	silent   bool // a settlement's own read: its answer does not reach the cell, so its labels do not either
+}
+
+// decide answers the cell: may this call run? Deny and ask are durable before their answer, so is an allowed write; an
+// allowed read commits while it runs.
+func (s *Sentinel) decide(ctx context.Context, c *daemon.Call, req *wire.DecideReq) (*wire.DecideResp, error) {
+	j, err := s.judge(ctx, c.Peer, &req.Frame, c.Files)
+	if err != nil {
+		return s.refuse(ctx, c.Peer, &req.Frame, err)
+	}
+	switch j.decision.Verdict {
+	case policy.Allow:
+		return s.allow(ctx, j)
+	case policy.Ask:
+		return s.park(ctx, j, "")
+	default:
+		return s.refuse(ctx, c.Peer, &req.Frame, wire.Refuse(j.decision.Code, j.decision.Reason, j.decision.Next))
+	}
+}
+
+// refuse records a refusal and answers it. A call that could not even be read is recorded with what is known of it.
+func (s *Sentinel) refuse(ctx context.Context, who peer.Identity, f *wire.Frame, err error) (*wire.DecideResp, error) {
+	e := asError(s.log, err)
+	frame := ledger.Frame{ID: ledger.NewID(), Cell: who.Name, Session: sessionID(who), Connector: short(f.Connector),
+		Account: short(f.Account), Method: short(f.Method), Class: "?", Decision: "deny", Reason: string(e.Code),
+		Next: e.Next, Canonical: json.RawMessage("null"), Policy: e.Reason}
+	if d, derr := wire.FrameDigest(f); derr == nil {
+		frame.Hash = hex.EncodeToString(d[:])
+	}
+	if _, err := s.ledger.Refuse(ctx, ledger.Call{Frame: frame}, cellActor(who)); err != nil {
+		return nil, s.ledgerError(err)
+	}
+	return &wire.DecideResp{Verdict: wire.Deny, Call: frame.ID, Err: e}, nil
+}
+
+// judge reads a frame as its description says and evaluates the policy. It has no effect but, for a prepared body that
+// builds on what the vendor holds, the read of that, judged and recorded as the caller's own.
+func (s *Sentinel) judge(ctx context.Context, who peer.Identity, f *wire.Frame, files []*os.File) (*judged, error) {
+	j, err := s.understand(ctx, who, f, files)
+	if err == nil {
+		s.evaluate(j)
+	}
+	return j, err
+}
+
+// understand is judge without the policy.
+func (s *Sentinel) understand(ctx context.Context, who peer.Identity, f *wire.Frame, files []*os.File) (*judged, error) {
+	j := &judged{caller: who, frame: *f, files: files, mark: newMark()}
+	if err := s.running(who); err != nil {
+		return nil, err
+	}
+	vendor, ok := s.vendors[f.Connector]
+	if !ok {
+		return nil, wire.Refuse(wire.CodeUnknownConnector, "no connector "+quote(f.Connector), "connector list shows them")
+	}
+	j.vendor = vendor
+	if f.Description != vendor.Digest() {
+		return nil, wire.Refuse(wire.CodeWrongDescription, "the command read another version of the description",
+			"run it again; if that does not help, the cell sees an old installation")
+	}
+	if j.method, ok = vendor.Method(f.Method); !ok || s.policy.Load().Off(vendor.Vendor, f.Method) {
+		return nil, wire.Refuse(wire.CodeUnknownMethod, "no method "+quote(f.Method)+" of "+vendor.Vendor,
+			"connector list "+vendor.Vendor+" shows them")
+	}
+	var err error
+	if j.values, err = j.method.Decode(f); err != nil {
+		return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "connector describe "+vendor.Vendor+" "+f.Method)
+	}
+	if err := checkFiles(f, files); err != nil {
+		return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "")
+	}
+	if j.account, err = s.account(vendor.Vendor, f.Account); err != nil {
+		return nil, err
+	}
+	if p := j.method.Prepare; p != nil {
+		if p.NeedsBase(j.values) {
+			if err := s.readBase(ctx, j); err != nil {
+				return nil, err
+			}
+		}
+		if err := s.prepare(ctx, j); err != nil {
+			return nil, err
+		}
+	}
+	call := &describe.Call{Values: j.values, Files: f.Files, Base: j.account.Base, Also: j.account.Also, Mark: j.mark,
+		ETag: j.etag, Prepared: wire.Sum(j.body)}
+	if j.entries, err = j.method.Fill(call); err != nil {
+		return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "")
+	}
+	return j, nil
+}
+
+// evaluate asks the policy. Everything it looks at is computed here, from the kernel, the frame and the ledger.
+func (s *Sentinel) evaluate(j *judged) {
+	set := s.policy.Load()
+	reach, sensitive := set.Reach(j.vendor, j.method, j.account.Name, j.values)
+	recipients := s.recipients(j)
+	if j.bodied && j.method.Class != describe.Read && len(recipients) > 0 && reach == describe.ReachNone {
+		reach = j.method.Reach // the body names people though the arguments do not
+		sensitive = j.method.SensitiveAt(reach)
+	}
+	session, attended := s.session(j.caller)
+	reads := s.ledger.Reads(sessionID(j.caller), j.vendor.Vendor)
+	j.facts = policy.Call{
+		Connector: j.vendor, Method: j.method, Values: j.values, Account: j.account.Name,
+		Reach: reach, Sensitive: sensitive,
+		Cell: j.caller.Name, Session: j.caller.Session, Attended: attended, By: session.Run,
+		Labels: s.labels(j.caller.Name), Recipients: recipients, FirstTime: s.firstTime(recipients),
+		Now: time.Now(), Reads: int64(reads.Count), ReadBytes: reads.Bytes,
+	}
+	j.decision = set.Decide(&j.facts, s.grants(j.caller.Name))
+}
+
+// record is the ledger's row of a judged call.
+func (s *Sentinel) record(j *judged) (ledger.Call, error) {
+	now := s.ledger.Now()
+	canonical := j.method.Canonical(j.vendor, j.account.Name, j.account.Generation, j.values)
+	sum := wire.Sum(canonical)
+	o := j.order()
+	bound, err := wire.Marshal(&o.Bound)
+	if err != nil {
+		return ledger.Call{}, err
+	}
+	envelope := wire.Sum(bound)
+	expiry := writeExpiry
+	switch j.method.Class {
+	case describe.Read:
+		expiry = readExpiry
+	case describe.Destructive:
+		expiry = destructiveExpiry
+	}
+	data, err := json.Marshal(bound)
+	if err != nil {
+		return ledger.Call{}, err
+	}
+	f := ledger.Frame{
+		ID: ledger.NewID(), Cell: j.caller.Name, Session: sessionID(j.caller), Attended: j.facts.Attended, Run: j.facts.By,
+		Connector: j.vendor.Vendor, Account: j.account.Name, Login: uint64(j.account.Generation), Method: j.method.Name,
+		Class: j.method.Class, Reach: j.facts.Reach, Sensitive: j.facts.Sensitive, Canonical: canonical,
+		Hash: hex.EncodeToString(sum[:]), Envelope: hex.EncodeToString(envelope[:]), Mark: j.mark,
+		Labels: j.method.Labels, Data: data, Under: j.decision.Grant, Decision: string(j.decision.Verdict),
+		Policy: first(j.decision.Policies), Reason: string(j.decision.Code), Next: j.decision.Next,
+		Created: now, Deadline: now.Add(expiry),
+	}
+	if j.silent {
+		f.Labels = nil
+	}
+	if j.method.Class != describe.Read {
+		f.Dedup = j.caller.Name + "/" + f.Hash
+	}
+	approval := approvalHash(sum, envelope, string(j.decision.Verdict), j.mark)
+	f.Approval = hex.EncodeToString(approval[:])
+	return ledger.Call{Frame: f}, nil
+}
+
+// allow lets a call run. Reads and writes without a prepared body go back to the cell, which calls the worker itself
+// with the grant; a prepared one sentinel executes.
+func (s *Sentinel) allow(ctx context.Context, j *judged) (*wire.DecideResp, error) {
+	c, err := s.record(j)
+	if err != nil {
+		return nil, err
+	}
+	c.Pass = s.newPass()
+	resp := &wire.DecideResp{Verdict: wire.Allow, Call: c.ID, Grant: c.Pass, Account: j.account.Name}
+	read := j.method.Class == describe.Read
+	var ticket *ledger.Ticket
+	if read {
+		ticket = s.ledger.Start(context.WithoutCancel(ctx), c, cellActor(j.caller))
+	} else {
+		c.Inbox = j.bodied
+		var joined bool
+		got, joined, err := s.ledger.Begin(ctx, c, cellActor(j.caller))
+		switch {
+		case errors.Is(err, ledger.ErrMayRun): // an equal one may have run: a person looks first
+			return s.park(ctx, j, "an equal call may have run already; look before repeating it")
+		case errors.Is(err, ledger.ErrSpent): // the grant's last use went to another call meanwhile
+			j.decision = policy.Decision{Verdict: policy.Ask, Code: wire.CodeNeedsApproval,
+				Reason: "the grant that covered it is used up"}
+			return s.park(ctx, j, "")
+		case err != nil:
+			return nil, s.ledgerError(err)
+		case joined:
+			return s.joined(got), nil
+		}
+		c = got
+	}
+	l := s.enliven(c, j.method, ticket)
+	if j.bodied {
+		resp.Verdict, resp.Grant = wire.Run, ""
+		o := j.order()
+		o.files = dup(j.files)
+		go s.execute(context.WithoutCancel(ctx), l, o)
+		return resp, nil
+	}
+	g, err := j.order().grant(&c, j.caller.Name, j.caller.Session)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.authd.Call(ctx, "grant", g, &wire.Empty{}); err != nil {
+		s.end(context.WithoutCancel(ctx), l, notRun(codeOf(err), "authd did not take the grant: "+err.Error()))
+		return &wire.DecideResp{Verdict: wire.Deny, Call: c.ID, Err: asError(s.log, err)}, nil
+	}
+	return resp, nil
+}
+
+// joined answers for a call that is on its way already.
+func (s *Sentinel) joined(c ledger.Call) *wire.DecideResp {
+	r := &wire.DecideResp{Verdict: wire.Run, Call: c.ID, Account: c.Account, Joined: true}
+	if c.State == ledger.Parked || c.State == ledger.Approved {
+		r.Verdict = wire.Parked
+		r.Err = wire.Refuse(wire.CodeNeedsApproval, "the same call waits for a person's decision already",
+			"do not repeat it; collect it with: connector result "+c.ID)
+	}
+	return r
+}
+
+// park has a call wait for a person. Nothing has been written at the vendor.
+func (s *Sentinel) park(ctx context.Context, j *judged, why string) (*wire.DecideResp, error) {
+	if why != "" {
+		j.decision.Verdict, j.decision.Reason, j.decision.Code = policy.Ask, why, wire.CodeNeedsApproval
+		j.decision.Grant = ""
+	}
+	c, err := s.record(j)
+	if err != nil {
+		return nil, err
+	}
+	c.Under = ""
+	card := s.card(j, &c)
+	if c.Card, err = json.Marshal(card); err != nil {
+		return nil, err
+	}
+	if err := s.keep(ctx, &c, j); err != nil {
+		return nil, err
+	}
+	got, joined, err := s.ledger.Park(ctx, c, cellActor(j.caller))
+	if err != nil {
+		s.forget(c.Spool)
+		return nil, s.ledgerError(err)
+	}
+	if joined {
+		s.forget(c.Spool)
+		return s.joined(got), nil
+	}
+	s.changed(got)
+	code := j.decision.Code
+	if code == "" {
+		code = wire.CodeNeedsApproval
+	}
+	return &wire.DecideResp{Verdict: wire.Parked, Call: got.ID, Account: got.Account, Err: wire.Refuse(code,
+		j.decision.Reason, "a person decides; do not repeat the call; collect it with: connector result "+got.ID)}, nil
+}
+
+// readBase has the vendor's copy read that a prepared body builds on. The read is the caller's own: it is judged,
+// recorded and labelled like one that the cell asked for.
+func (s *Sentinel) readBase(ctx context.Context, j *judged) error {
+	p := j.method.Prepare
+	f := wire.Frame{Connector: j.frame.Connector, Description: j.frame.Description, Account: j.account.Name, Method: p.Base}
+	for _, pair := range p.Args {
+		if v := j.values[pair.To]; len(v) > 0 {
+			f.Args = append(f.Args, wire.Arg{Name: pair.From, Values: v})
+		}
+	}
+	slices.SortFunc(f.Args, func(a, b wire.Arg) int { return strings.Compare(a.Name, b.Name) })
+	read, err := s.judge(ctx, j.caller, &f, nil)
+	if err != nil {
+		return fmt.Errorf("read what the call builds on: %w", err)
+	}
+	if read.decision.Verdict != policy.Allow {
+		return wire.Refuse(wire.CodeNotAllowed, "the call builds on "+p.Base+", which the policy does not allow unasked",
+			"ask for connector "+f.Connector+" "+p.Base+" first")
+	}
+	out, err := s.runRead(ctx, read, true)
+	if err != nil {
+		return err
+	}
+	j.base, j.etag = out.JSON, out.Object
+	return nil
+}
+
+// prepare has the worker render the body and reads it back. The worker's rendering is not believed.
+func (s *Sentinel) prepare(ctx context.Context, j *judged) error {
+	now := time.Now().Unix()
+	req := &wire.PrepareReq{Frame: j.frame, Mark: j.mark, Unix: now, Base: j.base, Owner: j.account.Owner}
+	var resp wire.PrepareResp
+	got, err := s.worker(j.vendor.Vendor).Exchange(ctx, "prepare", req, &resp, j.files...)
+	closeAll(got)
+	if err != nil {
+		return fmt.Errorf("prepare the body: %w", err)
+	}
+	err = prepared.Verify(j.method.Prepare.Kind, j.method, j.values, j.mark, now, j.account.Owner, j.base, resp.Body)
+	if err != nil {
+		return wire.Refuse(wire.CodeBadPreparedBody, err.Error(), "report it: the worker rendered other than the arguments say")
+	}
+	j.body, j.media, j.bodied = resp.Body, resp.Media, true
+	return nil
+}
+
+// recipients are the addresses the call reaches: what its arguments name and what its body holds.
+func (s *Sentinel) recipients(j *judged) []string {
+	var out []string
+	for i := range j.method.Args {
+		if a := &j.method.Args[i]; a.Role == "recipient" {
+			out = append(out, j.values[a.Name]...)
+		}
+	}
+	if j.bodied {
+		for _, b := range [][]byte{j.base, j.body} {
+			out = append(out, prepared.Recipients(b)...)
+		}
+	}
+	slices.Sort(out)
+	out = slices.Compact(out)
+	return slices.DeleteFunc(out, func(a string) bool { return a == j.account.Owner })
+}

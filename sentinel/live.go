@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/doorward/doorward/internal/daemon"
+	"github.com/doorward/doorward/internal/describe"
+	"github.com/doorward/doorward/internal/wire"
+	"github.com/doorward/doorward/sentinel/ledger"
+)
+
+// live is a call under a grant at authd. What is known of it (released, sent, finished) comes from three processes in
+// any order; end joins it.
+type live struct {
+	call   ledger.Call
+	method *describe.Method
+	ticket *ledger.Ticket // of a read: durable before its answer is released
+
+	mu       sync.Mutex // guards what follows
+	released int        // times the credential went out under it
+	sent     []wire.SentReq
+	ended    bool
+	news     chan struct{} // closed and replaced at each change
+}
+
+// joinFor is how long the end of a write waits for egress to report what left.
+const joinFor = 3 * time.Second
+
+// enliven begins to watch a call that may now run.
+func (s *Sentinel) enliven(c ledger.Call, m *describe.Method, t *ledger.Ticket) *live {
+	l := &live{call: c, method: m, ticket: t, news: make(chan struct{})}
+	s.mu.Lock()
+	s.live[c.Pass] = l
+	s.mu.Unlock()
+	time.AfterFunc(runFor, func() { // nobody finished it: the worker or the cell is gone
+		s.abandon(s.lifetime, l, wire.CodeExpired, "the grant ran out before the call had ended")
+	})
+	return l
+}
+
+// liveOf is the live call of a grant, or nil.
+func (s *Sentinel) liveOf(grant string) *live {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.live[grant]
+}
+
+func (l *live) tell(change func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change()
+	close(l.news)
+	l.news = make(chan struct{})
+}
+
+// claim makes the caller the one that ends the call. Of a finish, a timeout and a broken link one wins.
+func (l *live) claim() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	won := !l.ended
+	l.ended = true
+	return won
+}
+
+// finish is the worker's word of how its call ended. Its answer lets the worker release the result, so it comes when
+// the record is durable and the grant is void.
+func (s *Sentinel) finish(ctx context.Context, c *daemon.Call, req *wire.FinishReq) (*wire.Empty, error) {
+	l := s.liveOf(req.Grant)
+	if l == nil || l.call.Connector != c.Peer.Name {
+		s.refused("sentinel", c.Peer.String(), req.Grant, wire.CodeBadGrant, "finish of a grant that is not its own or not live")
+		if l == nil {
+			s.late(ctx, req, c.Peer.Name)
+		}
+		return nil, wire.Refuse(wire.CodeBadGrant, "no live grant of that name", "")
+	}
+	if !l.claim() {
+		return nil, wire.Refuse(wire.CodeBadGrant, "the call has ended", "")
+	}
+	ctx = context.WithoutCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- s.voidGrant(ctx, req.Grant) }()
+	var err error
+	if l.ticket != nil {
+		err = l.ticket.Wait(ctx)
+		if verr := <-done; err == nil {
+			err = verr
+		}
+		if err == nil && len(req.Labels) > 0 {
+			err = s.ledger.AddLabels(ctx, l.call.Cell, req.Labels, ledger.Cause{Call: l.call.ID,
+				Connector: l.call.Connector, Method: l.call.Method}, "worker:"+l.call.Connector)
+		}
+		go s.end(ctx, l, readOutcome(req)) // the call's start is durable; its end may follow
+		if err != nil {
+			return nil, s.ledgerError(err)
+		}
+		return &wire.Empty{}, nil
+	}
+	if err = <-done; err != nil {
+		s.log.Warn("a grant may outlive its call", "err", err.Error()) // its link is down: then authd voids it itself
+	}
+	if l.method.Class == describe.Read {
+		s.end(ctx, l, readOutcome(req))
+	} else {
+		s.end(ctx, l, l.outcome(ctx, req))
+	}
+	return &wire.Empty{}, nil
+}
+
+func readOutcome(req *wire.FinishReq) ledger.Outcome {
+	o := ledger.Outcome{State: ledger.Done, Object: req.Object, In: req.Bytes}
+	if req.Outcome != wire.OutcomeDone {
+		o.State, o.Code, o.Why = ledger.Failed, string(wire.CodeInternal), "the worker reported no reason"
+		if req.Err != nil {
+			o.Code, o.Why = string(req.Err.Code), req.Err.Reason
+		}
+	}
+	return o
+}
+
+// outcome joins the worker's word with what authd and egress saw. Egress is the witness: where the two differ, the
+// outcome is unknown.
+func (l *live) outcome(ctx context.Context, req *wire.FinishReq) ledger.Outcome {
+	released, sent := l.settled(ctx)
+	seen := witness(released, sent)
+	seen.Object, seen.In = req.Object, req.Bytes
+	claims := req.Outcome == wire.OutcomeDone
+	switch {
+	case seen.State == ledger.Done && claims:
+	case seen.State == ledger.Failed && !claims:
+		if req.Err != nil {
+			seen.Code, seen.Why = string(req.Err.Code), req.Err.Reason
+		}
+	case seen.State == ledger.Unknown:
+	default:
+		seen = ledger.Outcome{State: ledger.Unknown, Code: string(wire.CodeUnknown), Status: seen.Status, Object: req.Object,
+			Why: fmt.Sprintf("the worker says %s, the requests that left say %s", req.Outcome, seen.State)}
+	}
+	return seen
+}
+
+// settled waits until every release of the credential has its report from egress, at most joinFor.
+func (l *live) settled(ctx context.Context) (int, []wire.SentReq) {
+	timeout := time.NewTimer(joinFor)
+	defer timeout.Stop()
+	for {
+		l.mu.Lock()
+		released, sent, news := l.released, append([]wire.SentReq(nil), l.sent...), l.news
+		l.mu.Unlock()
+		if len(sent) >= released {
+			return released, sent
+		}
+		select {
+		case <-news:
+		case <-timeout.C:
+			return released, sent
+		case <-ctx.Done():
+			return released, sent
+		}
+	}
+}
+
+// witness says what the requests that left prove. Reads on the way (GET) prove nothing about a write, so only requests
+// that may change something count; a server's 5xx leaves it open whether it acted.
+func witness(released int, sent []wire.SentReq) ledger.Outcome {
+	if released == 0 {
+		return notRun(wire.CodeUnavailable, "nothing was sent")
+	}
+	o := ledger.Outcome{State: ledger.Unknown, Code: string(wire.CodeUnknown), Why: "it may have run; look before repeating it"}
+	if len(sent) < released {
+		return o
+	}
+	left, acted := false, false // something reached the wire; something that may change the vendor's side did
+	for _, r := range sent {
+		if r.Err != nil && r.Status == 0 && !r.Left {
+			continue // refused before the first byte
+		}
+		left = true
+		if r.Method == "GET" || r.Method == "PROPFIND" || r.Method == "REPORT" {
+			continue
+		}
+		acted = true
+		o.Status = r.Status
+		switch {
+		case r.Status >= 200 && r.Status < 400:
+			o.State, o.Code, o.Why = ledger.Done, "", ""
+		case r.Status >= 400 && r.Status < 500:
+			o.State, o.Code, o.Why = ledger.Failed, string(wire.CodeVendorRefused), fmt.Sprintf("the vendor answered %d", r.Status)
+		default:
+			return ledger.Outcome{State: ledger.Unknown, Code: string(wire.CodeUnknown), Status: r.Status,
+				Why: "the vendor gave no clear answer; look before repeating it"}
+		}
+	}
+	switch {
+	case !left:
+		o = ledger.Outcome{State: ledger.Failed, Code: string(wire.CodeUnavailable), Why: "nothing left the machine"}
+	case !acted:
+		o = ledger.Outcome{State: ledger.Failed, Code: string(wire.CodeUnavailable), Why: "only reads left the machine"}
+	}
+	return o
+}
+
+func notRun(code wire.Code, why string) ledger.Outcome {
+	return ledger.Outcome{State: ledger.Failed, Code: string(code), Why: why, NotRun: true}
+}
+
+// abandon ends a call that nobody will finish: its grant is voided first, so that no release can follow; then what has
+// been released and sent says how it ended.
+func (s *Sentinel) abandon(ctx context.Context, l *live, code wire.Code, why string) {
+	if !l.claim() {
+		return
+	}
+	if err := s.voidGrant(ctx, l.call.Pass); err != nil {
+		s.log.Warn("a grant could not be voided", "call", l.call.ID, "err", err.Error())
+	}
+	if l.method.Class == describe.Read {
+		s.end(ctx, l, ledger.Outcome{State: ledger.Failed, Code: string(code), Why: why})
+		return
+	}
+	l.mu.Lock()
+	released := l.released
+	l.mu.Unlock()
+	o := notRun(code, why)
+	if released > 0 {
+		released, sent := l.settled(ctx)
+		if o = witness(released, sent); o.State == ledger.Unknown {
+			s.cut(ctx, wire.GrantRef{Grant: l.call.Pass})
+		}
+	}
+	s.end(ctx, l, o)
+}
+
+// end writes how a call ended and tells who waits for it.
+func (s *Sentinel) end(ctx context.Context, l *live, o ledger.Outcome) {
+	l.mu.Lock()
+	l.ended = true
+	if o.NotRun && l.released > 0 {
+		o.NotRun = false
+	}
+	l.mu.Unlock()
+	if l.ticket != nil {
+		if err := l.ticket.Wait(ctx); err != nil {
+			s.drop(l)
+			return // its start never became durable; there is nothing to end
+		}
+	}
+	c, err := s.ledger.Finish(ctx, l.call.ID, o, "sentinel")
+	if err != nil && !errors.Is(err, ledger.ErrState) {
+		s.log.Error("the end of a call is not recorded", "call", l.call.ID, "err", err.Error())
+	}
+	s.drop(l)
+	if err == nil {
+		s.changed(c)
+		if c.State == ledger.Unknown {
+			go s.settle(context.WithoutCancel(ctx), c)
+		}
+	}
+}
+
+func (s *Sentinel) drop(l *live) {
+	s.mu.Lock()
+	delete(s.live, l.call.Pass)
+	s.mu.Unlock()
+}
+
+// late takes a finish that came after its call had ended as unknown.
+func (s *Sentinel) late(ctx context.Context, req *wire.FinishReq, worker string) {
+	c, err := s.ledger.CallOf(ctx, req.Grant)
+	if err != nil || c.State != ledger.Unknown || c.Connector != worker {
+		return
+	}
+	if req.Outcome == wire.OutcomeDone && c.Status >= 200 && c.Status < 400 {
+		s.settled(ctx, c, ledger.Outcome{State: ledger.Done, Object: req.Object})
+	}
+}
+
+// sentReport is egress's word of one request.
+func (s *Sentinel) sentReport(ctx context.Context, _ *daemon.Call, req *wire.SentReq) (*wire.Empty, error) {
+	if l := s.liveOf(req.Grant); l != nil {
+		l.tell(func() { l.sent = append(l.sent, *req) })
+	}
+	if req.Err != nil {
+		s.refused("egress", "worker:"+req.Worker, req.Grant, req.Err.Code, req.Err.Reason)
+	}
+	if req.Status == 0 && req.Err != nil && !req.Left {
+		return &wire.Empty{}, nil
+	}
+	c, err := s.ledger.Sent(ctx, ledger.Sent{Pass: req.Grant, Host: req.Host, Method: req.Method, Path: req.Entry,
+		Status: req.Status, Out: req.Out, In: req.In, Err: errorCode(req.Err)})
+	if err != nil && !errors.Is(err, ledger.ErrNotFound) {
+		return nil, s.ledgerError(err)
+	}
+	if err == nil && c.State == ledger.Unknown && s.liveOf(req.Grant) == nil {
+		if o := s.witnessed(ctx, &c); o.State != ledger.Unknown && !o.NotRun {
+			s.settled(ctx, c, o)
+		}
+	}
+	return &wire.Empty{}, nil
+}
+
+// released is authd's word that a credential went out. It is durable before it is acknowledged; authd repeats it until
+// then.
+func (s *Sentinel) released(ctx context.Context, _ *daemon.Call, req *wire.ReleasedReq) (*wire.Empty, error) {
+	if l := s.liveOf(req.Grant); l != nil {
+		l.tell(func() { l.released++ })
+	}
+	_, _, err := s.ledger.Released(ctx, ledger.Release{Pass: req.Grant, Seq: int64(req.Seq), Entry: fmt.Sprint(req.Entry)})
+	if err != nil && !errors.Is(err, ledger.ErrNotFound) {
+		return nil, s.ledgerError(err)
+	}
+	return &wire.Empty{}, nil
+}
+
+// execute has the worker run a call that sentinel itself holds the grant of: an approved one, or one with a prepared
+// body. The worker reports by finish, like for any call, before it answers.
+func (s *Sentinel) execute(ctx context.Context, l *live, o *order) {
+	s.await(l.call.ID, true)
+	defer s.await(l.call.ID, false)
+	defer closeAll(o.files)
+	out, err := s.runWorker(ctx, l, o)
+	if err != nil {
+		s.log.Info("an execution failed", "call", l.call.ID, "err", err.Error())
+		s.abandon(ctx, l, codeOf(err), err.Error())
+		return
+	}
+	ref, err := s.keepResult(ctx, l.call.ID, out)
+	if err == nil {
+		err = s.ledger.SetResult(ctx, l.call.ID, ref)
+	}
+	if err != nil {
+		s.log.Error("a result is not kept", "call", l.call.ID, "err", err.Error())
+	}
+	s.abandon(ctx, l, wire.CodeInternal, "the worker answered without reporting how it ended")
+	s.await(l.call.ID, false)
+	if c, err := s.ledger.Call(ctx, l.call.ID); err == nil {
+		s.changed(c)
+	}
+}
+
+// runWorker gives the grant to authd and the call to the worker, and returns the worker's answer, its memfd read.
+func (s *Sentinel) runWorker(ctx context.Context, l *live, o *order) (*wire.Output, error) {
+	ctx, cancel := context.WithTimeout(ctx, runFor)
+	defer cancel()
+	g, err := o.grant(&l.call, "", "")
+	if err != nil {
+		return nil, err
+	}
+	if err := s.authd.Call(ctx, "grant", g, &wire.Empty{}); err != nil {
+		return nil, err
+	}
+	req := &wire.CallReq{Grant: g.Grant, Frame: o.Frame, Mark: g.Mark, ETag: o.ETag, Raw: o.raw}
+	files := o.files
+	if o.body != nil {
+		f, err := sealed(o.body)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		files = append(files[:len(files):len(files)], f)
+		req.Prepared = true
+	}
+	var out wire.Output
+	got, err := s.worker(l.call.Connector).Exchange(ctx, "execute", req, &out, files...)
+	defer closeAll(got)
+	if err != nil {
+		return nil, err
+	}
+	if out.File {
+		if len(got) != 1 {
+			return nil, fmt.Errorf("execute: the worker sent %d files", len(got))
+		}
+		if out.JSON, err = wire.ReadFile(int(got[0].Fd()), wire.MaxFile); err != nil {
+			return nil, err
+		}
+		out.File = false
+	}
+	return &out, nil
+}
+
+// runRead runs a read that a decision or a settlement builds on.
+func (s *Sentinel) runRead(ctx context.Context, j *judged, raw bool) (*wire.Output, error) {
+	c, err := s.record(j)
+	if err != nil {
+		return nil, err
+	}
+	c.Pass = newMark()
+	t := s.ledger.Start(context.WithoutCancel(ctx), c, cellActor(j.caller))
+	l := s.enliven(c, j.method, t)
+	o := j.order()
+	o.raw = raw
+	out, err := s.runWorker(ctx, l, o)
+	if err != nil {
+		s.abandon(context.WithoutCancel(ctx), l, codeOf(err), err.Error())
+		return nil, err
+	}
+	return out, nil
+}

@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/doorward/doorward/internal/daemon"
+	"github.com/doorward/doorward/internal/describe"
+	"github.com/doorward/doorward/internal/peer"
+	"github.com/doorward/doorward/internal/wire"
+	"github.com/doorward/doorward/sentinel/ledger"
+	"github.com/doorward/doorward/sentinel/policy"
+)
+
+func personActor(id peer.Identity) string { return fmt.Sprintf("person:%d", id.UID) }
+
+// pending lists what waits, oldest first, without bodies. Alike ones say how many there are.
+func (s *Sentinel) pending(ctx context.Context, _ *daemon.Call, _ *wire.Empty) (*wire.PendingResp, error) {
+	calls, err := s.ledger.Calls(ctx, ledger.Filter{States: []ledger.State{ledger.Parked}, Limit: 200})
+	if err != nil {
+		return nil, s.ledgerError(err)
+	}
+	alike := map[string]int{}
+	shape := func(c *ledger.Call) string { return c.Cell + " " + c.Connector + " " + c.Method + " " + c.Account }
+	for i := range calls {
+		alike[shape(&calls[i])]++
+	}
+	r := new(wire.PendingResp)
+	for i := range slices.Backward(calls) {
+		k, err := cardOf(&calls[i])
+		if err != nil {
+			return nil, err
+		}
+		k.Bodies = nil
+		for i := range k.Fields {
+			for n, v := range k.Fields[i].Values {
+				k.Fields[i].Values[n] = clip(v, 200)
+			}
+		}
+		k.Alike = alike[shape(&calls[i])] - 1
+		r.Cards = append(r.Cards, k)
+	}
+	return r, nil
+}
+
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}
+
+// show is one card in full.
+func (s *Sentinel) show(ctx context.Context, _ *daemon.Call, req *wire.CallRef) (*wire.ShowResp, error) {
+	c, err := s.ledger.Call(ctx, req.Call)
+	if err != nil {
+		return nil, s.ledgerError(err)
+	}
+	k, err := cardOf(&c)
+	if err != nil {
+		return nil, err
+	}
+	return &wire.ShowResp{Card: k}, nil
+}
+
+// decideCard is a person's yes or no at a terminal. A yes is over the hash of what was shown; the bytes that run are
+// those the hash is over.
+func (s *Sentinel) decideCard(ctx context.Context, c *daemon.Call, req *wire.DecideCardReq) (*wire.DecideCardResp, error) {
+	by := personActor(c.Peer)
+	if !req.Approve {
+		got, err := s.ledger.Deny(ctx, req.ID, by, req.Why)
+		if err != nil {
+			return nil, s.ledgerError(err)
+		}
+		s.forget(got.Spool)
+		s.changed(got)
+		if req.Stop && got.Session != "" {
+			if err := s.endSession(ctx, got.Session, by); err != nil {
+				return nil, err
+			}
+		}
+		return &wire.DecideCardResp{State: wire.State(got.State)}, nil
+	}
+	set := s.policy.Load()
+	if !set.Limits().TerminalApprovals {
+		return nil, wire.Refuse(wire.CodeNotAllowed, "limits.toml switches approvals at a terminal off", "")
+	}
+	call, err := s.ledger.Call(ctx, req.ID)
+	if err != nil {
+		return nil, s.ledgerError(err)
+	}
+	a := ledger.Approval{ID: req.ID, By: by, Hash: hex.EncodeToString(req.Hash), Scope: ledger.KindOnce}
+	if req.Grant != nil {
+		g := *req.Grant
+		if g.Connector != call.Connector || g.Method != call.Method || g.Account != call.Account || g.Cell != call.Cell {
+			return nil, wire.Refuse(wire.CodeBadArgument, "the grant is for another connector, method, account or cell than the call", "")
+		}
+		if g, err = set.Validate(g, call.Sensitive, time.Now()); err != nil {
+			return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "doorward show "+req.ID+" has the limits prefilled")
+		}
+		if a.Grant, err = asKept(&g, call.Login, call.Sensitive, s.ledger.Now()); err != nil {
+			return nil, err
+		}
+		a.Scope, a.Details = g.Kind, map[string]string{"grant": g.Sentence}
+	}
+	got, err := s.ledger.Approve(ctx, a)
+	if err != nil {
+		return nil, s.ledgerError(err)
+	}
+	s.changed(got)
+	r := &wire.DecideCardResp{State: wire.StateApproved}
+	if a.Grant != nil {
+		r.Grant = a.Grant.ID
+	}
+	if got.Connector == self {
+		s.run(context.WithoutCancel(ctx), got)
+		if now, err := s.ledger.Call(ctx, got.ID); err == nil {
+			r.State = wire.State(now.State)
+		}
+		return r, nil
+	}
+	go s.run(s.lifetime, got)
+	return r, nil
+}
+
+// grantsVerb lists the grants that live.
+func (s *Sentinel) grantsVerb(context.Context, *daemon.Call, *wire.Empty) (*wire.GrantsResp, error) {
+	r := new(wire.GrantsResp)
+	for _, g := range s.ledger.Grants(ledger.GrantFilter{}) {
+		if g.State == ledger.GrantLive || g.State == ledger.GrantUnconfirmed {
+			r.Grants = append(r.Grants, s.asGrant(&g))
+		}
+	}
+	return r, nil
+}
+
+// revoke ends one grant, or all of an account, a session or a cell, and what runs under them.
+func (s *Sentinel) revoke(ctx context.Context, c *daemon.Call, req *wire.PersonRevokeReq) (*wire.Report, error) {
+	f := ledger.GrantFilter{ID: req.Grant, Account: req.Account, Session: req.Session, Cell: req.Cell}
+	set := 0
+	for _, x := range []string{req.Grant, req.Account, req.Session, req.Cell} {
+		if x != "" {
+			set++
+		}
+	}
+	if set != 1 {
+		return nil, wire.Refuse(wire.CodeBadArgument, "name one grant, account, session or cell", "")
+	}
+	by := personActor(c.Peer)
+	gone, err := s.ledger.RevokeGrants(ctx, f, by, "a person revoked it")
+	if err != nil {
+		return nil, s.ledgerError(err)
+	}
+	r := new(wire.Report)
+	for _, g := range gone {
+		r.Lines = append(r.Lines, "grant "+g.ID+" of "+g.Connector+" "+g.Method+" is revoked")
+	}
+	s.mu.Lock()
+	var under []*live
+	for _, l := range s.live {
+		hit := req.Account != "" && l.call.Account == req.Account || req.Cell != "" && l.call.Cell == req.Cell ||
+			req.Session != "" && l.call.Session == req.Session
+		for _, g := range gone {
+			hit = hit || l.call.Under == g.ID
+		}
+		if hit {
+			under = append(under, l)
+		}
+	}
+	s.mu.Unlock()
+	for _, l := range under {
+		if err := s.cut(ctx, wire.GrantRef{Grant: l.call.Pass}); err != nil {
+			r.Lines = append(r.Lines, "call "+l.call.ID+" could not be cut on the wire: "+err.Error())
+		}
+		s.abandon(context.WithoutCancel(ctx), l, wire.CodeRevoked, "a person revoked it")
+		r.MayHaveRun = append(r.MayHaveRun, l.call.ID)
+	}
+	if req.Account != "" { // the account is usable again only after a new decision
+		if err := s.ledger.PutSetting(ctx, "account/"+req.Account, nil, by, nil); err != nil {
+			return nil, s.ledgerError(err)
+		}
+		r.Lines = append(r.Lines, "account "+req.Account+" is not used any more until it is decided again")
+		s.mu.Lock()
+		a, ok := s.accounts[req.Account]
+		s.mu.Unlock()
+		if ok {
+			go s.askAccount(a)
+		}
+	}
+	if req.Session != "" {
+		if err := s.endSession(ctx, req.Session, by); err != nil {
+			return nil, err
+		}
+		r.Lines = append(r.Lines, "session "+req.Session+" is ended")
+	}
+	if len(r.Lines) == 0 && len(r.MayHaveRun) == 0 {
+		return nil, wire.Refuse(wire.CodeNotFound, "nothing of that name lives", "doorward grants lists what does")
+	}
+	return r, nil
+}
+
+func (s *Sentinel) endSession(ctx context.Context, id, by string) error {
+	if _, err := s.ledger.EndSession(ctx, id, "a person ended it", by); err != nil {
+		return s.ledgerError(err)
+	}
+	return nil
+}
+
+// stop is the switch, in the order of design section 7. Turning it on again is a widening.
+func (s *Sentinel) stop(ctx context.Context, c *daemon.Call, req *wire.StopReq) (*wire.Report, error) {
+	by := personActor(c.Peer)
+	what := orElse(req.Cell, "all cells")
+	r := new(wire.Report)
+	if req.Resume {
+		id, err := s.widen(ctx, widening{Kind: widenResume, About: req.Cell, Lines: []string{what + " may ask again"}},
+			"start "+what+" again", by)
+		if err != nil {
+			return nil, err
+		}
+		r.Widening = id
+		return r, nil
+	}
+	ctx = context.WithoutCancel(ctx) // a person who hangs up does not stop a stop
+	if err := s.ledger.PutSetting(ctx, stopKey(req.Cell), []byte(by), by, nil); err != nil {
+		return nil, s.ledgerError(err)
+	}
+	r.Lines = append(r.Lines, "no new grants for "+what)
+	ref := wire.GrantRef{Cell: req.Cell, All: req.Cell == ""}
+	var ended wire.RevokeResp
+	if err := s.authd.Call(ctx, "revoke", &ref, &ended); err != nil {
+		r.Lines = append(r.Lines, "authd did not answer; it voids every grant when its link is down: "+err.Error())
+	} else {
+		r.Lines = append(r.Lines, fmt.Sprintf("authd voided %d live grants", len(ended.Grants)))
+	}
+	s.mu.Lock()
+	var running []*live
+	for _, l := range s.live {
+		if req.Cell == "" || l.call.Cell == req.Cell {
+			running = append(running, l)
+		}
+	}
+	s.mu.Unlock()
+	if err := s.cut(ctx, ref); err != nil {
+		r.Lines = append(r.Lines, "egress did not answer; nothing leaves while it is down: "+err.Error())
+	} else {
+		r.Lines = append(r.Lines, "egress cut the live traffic")
+	}
+	for _, l := range running { // those that sentinel executes carry no cell at authd
+		s.abandon(ctx, l, wire.CodeStopped, "a person stopped the cell")
+		_ = s.cut(ctx, wire.GrantRef{Grant: l.call.Pass})
+	}
+	dropped, executing, err := s.ledger.DropParked(ctx, req.Cell, by, string(wire.CodeStopped), "a person stopped the cell")
+	if err != nil {
+		return nil, s.ledgerError(err)
+	}
+	for _, d := range dropped {
+		s.forget(d.Spool)
+		s.changed(d)
+	}
+	r.Lines = append(r.Lines, fmt.Sprintf("%d parked calls are dropped", len(dropped)))
+	for _, l := range running {
+		if now, err := s.ledger.Call(ctx, l.call.ID); err == nil && now.State != ledger.Failed && now.Class != describe.Read {
+			r.MayHaveRun = append(r.MayHaveRun, fmt.Sprintf("%s %s %s is %s", now.ID, now.Connector, now.Method, now.State))
+		}
+	}
+	for _, e := range executing {
+		r.MayHaveRun = append(r.MayHaveRun, fmt.Sprintf("%s %s %s was running", e.ID, e.Connector, e.Method))
+	}
+	r.Lines = append(r.Lines, "the cell is not frozen: no daemon of cells runs on this machine")
+	return r, nil
+}
+
+// sessionVerb lists the sessions that live, or ends one.
+func (s *Sentinel) sessionVerb(ctx context.Context, c *daemon.Call, req *wire.SessionReq) (*wire.SessionResp, error) {
+	if req.End != "" {
+		if err := s.endSession(ctx, req.End, personActor(c.Peer)); err != nil {
+			return nil, err
+		}
+	}
+	r := new(wire.SessionResp)
+	for _, x := range s.ledger.Sessions("") {
+		if x.Ended.IsZero() {
+			r.Sessions = append(r.Sessions, wire.Session{Cell: x.Cell, Name: x.ID, Attended: x.Attended, By: orElse(x.By, x.Run),
+				Began: x.Began.Time().Unix()})
+		}
+	}
+	return r, nil
+}
+
+// taint shows a cell's labels; taking them away is a widening.
+func (s *Sentinel) taint(ctx context.Context, c *daemon.Call, req *wire.TaintReq) (*wire.TaintResp, error) {
+	r := &wire.TaintResp{Labels: s.causes(req.Cell)}
+	if req.Clear {
+		id, err := s.widen(ctx, widening{Kind: widenClear, About: req.Cell,
+			Lines: []string{"the cell counts as if it had read nothing of others and nothing private"}},
+			"clear the labels of "+req.Cell, personActor(c.Peer))
+		if err != nil {
+			return nil, err
+		}
+		r.Widening = id
+	}
+	return r, nil
+}
+
+// check runs an account's declared read as an ordinary call of nobody's cell, on the record.
+func (s *Sentinel) check(ctx context.Context, c *daemon.Call, req *wire.CheckReq) (*wire.Output, error) {
+	s.mu.Lock()
+	a, ok := s.accounts[req.Account]
+	s.mu.Unlock()
+	if !ok {
+		return nil, wire.Refuse(wire.CodeNotFound, "no account "+quote(req.Account), "doorward account list shows them")
+	}
+	vendor, ok := s.vendors[a.Vendor]
+	if !ok {
+		return nil, wire.Refuse(wire.CodeUnknownConnector, "no connector "+quote(a.Vendor)+" is installed", "")
+	}
+	who := peer.Identity{Kind: peer.Person, UID: c.Peer.UID, Name: "", Session: personActor(c.Peer)}
+	f := wire.Frame{Connector: a.Vendor, Description: vendor.Digest(), Account: a.Name, Method: vendor.Check}
+	j, err := s.understand(ctx, who, &f, nil)
+	if err != nil {
+		return nil, err
+	}
+	j.silent = true
+	out, err := s.runRead(ctx, j, false)
+	if err != nil {
+		return nil, err
+	}
+	out.JSON = []byte(clip(string(out.JSON), wire.MaxInline/2))
+	return out, nil
+}
+
+// watchEvents answers with what changed after a number, at once or within a minute.
+func (s *Sentinel) watchEvents(ctx context.Context, _ *daemon.Call, req *wire.WatchReq) (*wire.WatchResp, error) {
+	timeout := time.NewTimer(50 * time.Second)
+	defer timeout.Stop()
+	for {
+		s.mu.Lock()
+		last, news := s.eventN, s.eventNews
+		first := last - int64(len(s.events))
+		var out []wire.Event
+		if req.After < last && req.After >= 0 {
+			out = slices.Clone(s.events[max(0, req.After-first):])
+		}
+		s.mu.Unlock()
+		if len(out) > 0 || req.After < 0 || req.After > last {
+			return &wire.WatchResp{Events: out, Last: last}, nil
+		}
+		select {
+		case <-news:
+		case <-timeout.C:
+			return &wire.WatchResp{Last: last}, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// explainCall is `policy explain`: the decision on a call, and why, without making it.
+func (s *Sentinel) explainCall(ctx context.Context, set *policy.Set, who peer.Identity, f *wire.Frame) ([]string, error) {
+	vendor, ok := s.vendors[f.Connector]
+	if !ok {
+		return nil, wire.Refuse(wire.CodeUnknownConnector, "no connector "+quote(f.Connector), "")
+	}
+	m, ok := vendor.Method(f.Method)
+	if !ok {
+		return nil, wire.Refuse(wire.CodeUnknownMethod, "no method "+quote(f.Method), "")
+	}
+	v, err := m.Decode(f)
+	if err != nil {
+		return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "")
+	}
+	reach, sensitive := set.Reach(vendor, m, f.Account, v)
+	pc := policy.Call{Connector: vendor, Method: m, Values: v, Account: f.Account, Reach: reach, Sensitive: sensitive,
+		Cell: who.Name, Session: who.Session, Labels: s.labels(who.Name), Now: time.Now()}
+	return set.Explain(&pc, s.grants(who.Name)), nil
+}

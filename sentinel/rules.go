@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/doorward/doorward/internal/daemon"
+	"github.com/doorward/doorward/internal/peer"
+	"github.com/doorward/doorward/internal/wire"
+	"github.com/doorward/doorward/sentinel/policy"
+)
+
+// policyKey names the decided policy set in the ledger.
+const policyKey = "policy"
+
+// policyFolder is where a person edits; an edited file takes effect when it is loaded and, if it widens, decided.
+func (s *Sentinel) policyFolder() string { return filepath.Join(s.config, "policy") }
+
+// limits is limits.toml as it is now. Without the file there is only the design's own ceiling.
+func (s *Sentinel) limits() ([][]byte, error) {
+	b, err := os.ReadFile(filepath.Join(s.config, policy.LimitsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the admin's limits: %w", err)
+	}
+	return [][]byte{b}, nil
+}
+
+// loadPolicy takes up the set that was decided last, not what stands in the folder now. Where it cannot be used, with a
+// typo in limits.toml say, nothing is allowed, loudly: the empty set denies all.
+func (s *Sentinel) loadPolicy(context.Context) error {
+	limits, err := s.limits()
+	if err != nil {
+		return err
+	}
+	files := policy.Files{policy.PolicyFile: policy.DefaultPolicy()}
+	if v, ok := s.ledger.Setting(policyKey); ok {
+		if files, err = policyFiles(v.Value); err != nil {
+			return fmt.Errorf("read the decided policy back: %w", err)
+		}
+	}
+	set, err := policy.Compile(files, s.sorted, limits...)
+	if err != nil {
+		s.log.Error("the decided policy cannot be used; everything is denied", "err", err.Error())
+		if set, err = policy.Compile(policy.Files{"closed.cedar": []byte("forbid (principal, action, resource);")}, s.sorted); err != nil {
+			return fmt.Errorf("make the set that denies all: %w", err)
+		}
+	}
+	s.policy.Store(set)
+	return nil
+}
+
+func policyFiles(b []byte) (policy.Files, error) {
+	var list []wire.PolicyFile
+	if err := json.Unmarshal(b, &list); err != nil {
+		return nil, err
+	}
+	return asFiles(list), nil
+}
+
+func asFiles(list []wire.PolicyFile) policy.Files {
+	out := policy.Files{}
+	for _, f := range list {
+		out[f.Name] = f.Body
+	}
+	return out
+}
+
+func asList(f policy.Files) []wire.PolicyFile {
+	var out []wire.PolicyFile
+	for name, body := range f {
+		out = append(out, wire.PolicyFile{Name: name, Body: body})
+	}
+	slices.SortFunc(out, func(a, b wire.PolicyFile) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// compile makes a set of given files, or of the folder.
+func (s *Sentinel) compile(given []wire.PolicyFile) (*policy.Set, error) {
+	limits, err := s.limits()
+	if err != nil {
+		return nil, err
+	}
+	if len(given) > 0 {
+		return policy.Compile(asFiles(given), s.sorted, limits...)
+	}
+	if _, err := os.Stat(s.policyFolder()); errors.Is(err, fs.ErrNotExist) {
+		return policy.Default(s.sorted, limits...)
+	}
+	return policy.Load(os.DirFS(s.policyFolder()), s.sorted, limits...)
+}
+
+// adopt makes a set the decided one.
+func (s *Sentinel) adopt(ctx context.Context, value []byte, by string, details any) error {
+	files, err := policyFiles(value)
+	if err != nil {
+		return err
+	}
+	limits, err := s.limits()
+	if err != nil {
+		return err
+	}
+	set, err := policy.Compile(files, s.sorted, limits...)
+	if err != nil {
+		return err
+	}
+	if err := s.ledger.PutSetting(ctx, policyKey, value, by, details); err != nil {
+		return err
+	}
+	s.policy.Store(set)
+	return nil
+}
+
+// policyVerb shows, checks, explains and loads the policy.
+func (s *Sentinel) policyVerb(ctx context.Context, c *daemon.Call, req *wire.PolicyReq) (*wire.PolicyResp, error) {
+	now := s.policy.Load()
+	switch req.Op {
+	case "show":
+		r := &wire.PolicyResp{}
+		for _, f := range asList(now.Files()) {
+			r.Lines = append(r.Lines, "# "+f.Name)
+			r.Lines = append(r.Lines, strings.Split(strings.TrimRight(string(f.Body), "\n"), "\n")...)
+		}
+		d := now.Digest()
+		r.Notes = append(notes(now), "digest "+hex.EncodeToString(d[:8]))
+		return r, nil
+	case "cedar":
+		return &wire.PolicyResp{Lines: strings.Split(strings.TrimRight(now.Cedar(), "\n"), "\n")}, nil
+	case "explain":
+		if req.Frame == nil {
+			return nil, wire.Refuse(wire.CodeBadArgument, "no call to explain", "")
+		}
+		lines, err := s.explainCall(ctx, now, peer.Identity{Name: req.Cell}, req.Frame)
+		return &wire.PolicyResp{Lines: lines}, err
+	case "check", "load":
+	default:
+		return nil, wire.Refuse(wire.CodeUsage, "policy: no operation "+quote(req.Op), "")
+	}
+	set, err := s.compile(req.Files)
+	if err != nil {
+		return &wire.PolicyResp{Problems: problems(err)}, nil
+	}
+	r := &wire.PolicyResp{Notes: notes(set)}
+	for _, ch := range policy.Diff(now, set) {
+		sign := "narrows: "
+		if ch.Widens {
+			sign = "widens: "
+		}
+		r.Lines = append(r.Lines, sign+ch.Text)
+	}
+	if req.Op == "check" {
+		return r, nil
+	}
+	value, err := json.Marshal(asList(set.Files()))
+	if err != nil {
+		return nil, err
+	}
+	if v, ok := s.ledger.Setting(policyKey); ok && bytes.Equal(v.Value, value) {
+		return r, nil
+	}
+	widens := policy.Widens(now, set)
+	if len(widens) == 0 {
+		return r, s.ledgerError(s.adopt(ctx, value, personActor(c.Peer), nil))
+	}
+	d := set.Digest()
+	r.Widening, err = s.widen(ctx, widening{Kind: widenPolicy, About: policy.PolicyFile, Digest: hex.EncodeToString(d[:]),
+		Lines: r.Lines, Value: value}, "a policy that allows more", personActor(c.Peer))
+	return r, err
+}
+
+func notes(set *policy.Set) []string {
+	var out []string
+	for _, p := range set.Check() {
+		out = append(out, p.Error())
+	}
+	return out
+}
+
+// problems are the single faults of a joined error.
+func problems(err error) []string {
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		var out []string
+		for _, e := range many.Unwrap() {
+			out = append(out, problems(e)...)
+		}
+		return out
+	}
+	return []string{err.Error()}
+}

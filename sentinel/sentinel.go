@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sentinel decides. Every semantic call of a cell comes here first; what the policy allows is granted to one
+// worker for one frame, what it asks about waits for a person, and everything is in the ledger before it is answered.
+//
+// It believes the kernel about who calls, the installed descriptions about what a method means, and nobody else: not
+// the worker that renders a body, not the command that parsed the arguments. An attacker in a cell can have calls
+// refused or parked; one in a worker can spoil the answers of that worker's own calls. Neither can make something run
+// that was not decided here. When the ledger cannot be written, or authd's link is down, the answer is no.
+package sentinel
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/doorward/doorward/internal/daemon"
+	"github.com/doorward/doorward/internal/describe"
+	"github.com/doorward/doorward/internal/peer"
+	"github.com/doorward/doorward/internal/wire"
+	"github.com/doorward/doorward/sentinel/ledger"
+	"github.com/doorward/doorward/sentinel/policy"
+	"github.com/doorward/doorward/sentinel/spool"
+)
+
+// Sentinel is the running daemon.
+type Sentinel struct {
+	log      *slog.Logger
+	ledger   *ledger.Ledger
+	spool    *spool.Spool
+	vendors  map[string]*describe.Connector
+	sorted   []*describe.Connector
+	policy   atomic.Pointer[policy.Set]
+	config   string // folder of limits.toml
+	state    string // folder of policy.toml
+	key      ed25519.PrivateKey
+	authd    *daemon.Client
+	egress   *daemon.Client
+	lifetime context.Context // of the daemon: work that outlives its asker
+
+	mu        sync.Mutex // guards what follows
+	instance  string     // of authd; empty while its link is down
+	locked    bool
+	accounts  map[string]wire.Account
+	live      map[string]*live          // by grant
+	executing map[string]bool           // calls that sentinel itself runs and whose answer is to come
+	news      map[string]chan struct{}  // by call
+	workers   map[string]*daemon.Client // by vendor
+	events    []wire.Event              // newest last
+	eventN    int64                     // how many there ever were
+	eventNews chan struct{}
+	orphans   []ledger.Call // executing when sentinel started; settled when authd has told what it released
+}
+
+// Run is the daemon's run, see daemon.Main.
+func Run(ctx context.Context, p *daemon.Process) error {
+	if p.Dirs.State == "" || p.Dirs.Config == "" {
+		return errors.New("start: no state or configuration directory; the unit gives both")
+	}
+	seed, err := p.Dirs.Credential("checkpoint-key")
+	if err != nil {
+		return fmt.Errorf("start: read the checkpoint key: %w; the unit loads it", err)
+	}
+	if len(seed.Reveal()) != ed25519.SeedSize {
+		return fmt.Errorf("start: the checkpoint key has %d bytes, want %d", len(seed.Reveal()), ed25519.SeedSize)
+	}
+	key := ed25519.NewKeyFromSeed(seed.Reveal())
+	s := &Sentinel{log: p.Log, config: p.Dirs.Config, state: p.Dirs.State, key: key, lifetime: ctx,
+		vendors: map[string]*describe.Connector{}, accounts: map[string]wire.Account{}, live: map[string]*live{},
+		executing: map[string]bool{}, news: map[string]chan struct{}{}, workers: map[string]*daemon.Client{},
+		eventNews: make(chan struct{})}
+	if err := s.loadDescriptions(); err != nil {
+		return err
+	}
+	l, found, err := ledger.Open(ctx, ledger.Options{Dir: filepath.Join(s.state, "ledger"), Key: key, Log: p.Log,
+		OnCheckpoint: s.giveCheckpoint})
+	if err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	defer l.Close()
+	s.ledger = l
+	s.orphans = found.Executing
+	sealing, err := spool.DeriveKey(seed.Reveal())
+	if err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	if s.spool, err = spool.Open(filepath.Join(s.state, "spool"), sealing, p.Log); err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	if err := s.loadPolicy(ctx); err != nil {
+		return err
+	}
+	if err := s.resume(ctx); err != nil {
+		return err
+	}
+	s.authd = &daemon.Client{Path: wire.PathAuthdSentinel, Name: "authd", Log: p.Log, Pushed: []daemon.Verb{
+		daemon.Pushed("accounts", s.accountsPushed).InOrder(),
+		daemon.Pushed("released", s.released).InOrder(),
+		daemon.Pushed("refused", s.authdRefused),
+	}, OnDisconnect: s.authdGone}
+	s.egress = &daemon.Client{Path: wire.PathEgressSentinel, Name: "egress", Log: p.Log}
+	servers, err := s.servers(p)
+	if err != nil {
+		return err
+	}
+	tasks := []func(context.Context) error{s.authd.Run, s.egress.Run, s.expire}
+	for _, srv := range servers {
+		tasks = append(tasks, srv.Serve)
+	}
+	return p.Run(ctx, tasks...)
+}
+
+// servers are the sockets with their tables, as wire.Graph has them.
+func (s *Sentinel) servers(p *daemon.Process) ([]*daemon.Server, error) {
+	tables := map[string][]daemon.Verb{
+		"cell-sentinel": {
+			daemon.On("decide", peer.Cells, s.decide),
+			daemon.On("wait", peer.Cells, s.wait),
+			daemon.On("result", peer.Cells, s.resultVerb),
+			daemon.On("cancel", peer.Cells, s.cancel),
+			daemon.On("inbox", peer.Cells, s.inbox),
+			daemon.On("list", peer.Cells, s.list),
+		},
+		"sentinel-worker": {daemon.On("finish", peer.Workers, s.finish)},
+		"sentinel-egress": {daemon.On("sent", peer.Daemon("egress"), s.sentReport)},
+		"approve": {
+			daemon.On("pending", peer.Persons, s.pending),
+			daemon.On("show", peer.Persons, s.show),
+			daemon.On("decide", peer.Persons, s.decideCard),
+			daemon.On("watch", peer.Persons, s.watchEvents),
+			daemon.On("grants", peer.Persons, s.grantsVerb),
+			daemon.On("revoke", peer.Persons, s.revoke),
+			daemon.On("stop", peer.Persons, s.stop),
+			daemon.On("policy", peer.Persons, s.policyVerb),
+			daemon.On("session", peer.Persons, s.sessionVerb),
+			daemon.On("check", peer.Persons, s.check),
+			daemon.On("audit", peer.Persons, s.audit),
+			daemon.On("why", peer.Persons, s.why),
+			daemon.On("taint", peer.Persons, s.taint),
+		},
+	}
+	var out []*daemon.Server
+	for name, verbs := range tables {
+		ln, err := p.Listener(name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, &daemon.Server{Name: name, Listener: ln, Log: p.Log, Verbs: verbs, OnFault: func(f daemon.Fault) {
+			go s.refused("sentinel", f.Peer.String(), f.Verb, wire.CodeNotAllowed, f.Kind.String())
+		}})
+	}
+	return out, nil
+}
+
+// loadDescriptions reads every installed description. A wrong one stops the daemon: it is our own state.
+func (s *Sentinel) loadDescriptions() error {
+	dir, err := describe.Dir()
+	if err != nil {
+		return err
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("read the descriptions: %w", err)
+	}
+	for _, f := range files {
+		name, ok := strings.CutSuffix(f.Name(), describe.Ext)
+		if !ok {
+			continue
+		}
+		c, err := describe.Load(dir, name)
+		if err != nil {
+			return fmt.Errorf("read the description of %s: %w; reinstall doorward", name, err)
+		}
+		s.vendors[name] = c
+		s.sorted = append(s.sorted, c)
+	}
+	return nil
+}
+
+// worker is the link to a vendor's worker. It is made at the first call, which starts the worker.
+func (s *Sentinel) worker(vendor string) *daemon.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.workers[vendor]
+	if c == nil {
+		c = &daemon.Client{Path: wire.PathWorkerSentinel(vendor), Name: "worker-" + vendor, Log: s.log}
+		s.workers[vendor] = c
+	}
+	return c
+}
+
+// running refuses what the switch has stopped and what outlived its session.
+func (s *Sentinel) running(who peer.Identity) error {
+	for _, key := range []string{stopKey(""), stopKey(who.Name)} {
+		if v, ok := s.ledger.Setting(key); ok && len(v.Value) > 0 {
+			return wire.Refuse(wire.CodeStopped, "a person has stopped this cell", "only that person can start it again")
+		}
+	}
+	if sess, _ := s.session(who); !sess.Ended.IsZero() || s.ledger.Now().Reached(sess.Until) {
+		return wire.Refuse(wire.CodeExpired, "the session has ended; it lasts 12 hours", "start the cell or the run again")
+	}
+	return nil
+}
+
+// session is the caller's, begun when it is first seen. Until the cells' daemon tells otherwise, nobody attends it.
+func (s *Sentinel) session(who peer.Identity) (ledger.Session, bool) {
+	id := sessionID(who)
+	sess, ok := s.ledger.Session(id)
+	if !ok {
+		now := s.ledger.Now()
+		var err error
+		sess, err = s.ledger.BeginSession(s.lifetime, ledger.Session{ID: id, Cell: who.Name, Run: who.Unit, Began: now,
+			Until: now.Add(sessionFor)}, cellActor(who))
+		if err != nil {
+			s.log.Error("a session is not recorded", "cell", who.Name, "err", err.Error())
+			return ledger.Session{ID: id, Cell: who.Name, Ended: now}, false // unsure: refused
+		}
+	}
+	attended := sess.Attended
+	for _, other := range s.ledger.Sessions(who.Name) {
+		attended = attended && (other.Attended || !other.Ended.IsZero())
+	}
+	return sess, attended
+}
+
+// expire ends what nobody decided in time.
+func (s *Sentinel) expire(ctx context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	sweep := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		calls, _, err := s.ledger.Expire(ctx)
+		if err != nil && ctx.Err() == nil {
+			s.log.Error("what is due does not expire", "err", err.Error())
+		}
+		for _, c := range calls {
+			s.forget(c.Spool)
+			s.changed(c)
+		}
+		if time.Since(sweep) > 10*time.Minute {
+			sweep = time.Now()
+			if _, err := s.spool.Sweep(sweep, nil); err != nil {
+				s.log.Warn("the spool is not swept", "err", err.Error())
+			}
+		}
+	}
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/doorward/doorward/internal/wire"
+	"github.com/doorward/doorward/sentinel/ledger"
+	"github.com/doorward/doorward/sentinel/spool"
+)
+
+// Widenings: what may happen grows. Each is shown, hashed and decided like a call, in the same table and by the same
+// states; its connector is "doorward" and its method one of these.
+const (
+	widenAccount = "account" // an account becomes usable, or is at another place
+	widenPolicy  = "policy"  // a policy set that allows more
+	widenResume  = "resume"  // the switch goes on again
+	widenClear   = "clear"   // labels are taken from a cell
+	widenConfirm = "confirm" // a grant from before the ledger was put back
+)
+
+const self = "doorward"
+
+// widening is what a widening is over. It is the canonical form too: its fields stand in their order.
+type widening struct {
+	About  string   `json:"about"`           // account, cell or grant
+	Digest string   `json:"digest,omitzero"` // of what is decided, hex
+	Kind   string   `json:"kind"`
+	Lines  []string `json:"lines"` // in words
+	Value  []byte   `json:"value,omitzero"`
+}
+
+// widen parks a widening, or finds the equal one that waits already. It returns its id.
+func (s *Sentinel) widen(ctx context.Context, w widening, title, by string) (string, error) {
+	canonical, err := json.Marshal(w)
+	if err != nil {
+		return "", err
+	}
+	sum := wire.Sum(canonical)
+	mark := newMark()
+	approval := approvalHash(sum, wire.Digest{}, "ask", mark)
+	now := s.ledger.Now()
+	c := ledger.Call{Frame: ledger.Frame{ID: ledger.NewID(), Connector: self, Method: w.Kind, Class: "write", Reach: "none",
+		Account: w.About, Canonical: canonical, Hash: hex.EncodeToString(sum[:]), Dedup: self + "/" + hex.EncodeToString(sum[:]),
+		Approval: hex.EncodeToString(approval[:]), Mark: mark, Decision: "ask", Reason: "it widens what may happen",
+		Created: now, Deadline: now.Add(writeExpiry)}}
+	card := wire.Card{ID: c.ID, Kind: "widening", State: wire.StateParked, Title: title, Method: w.Kind, Hash: approval[:],
+		Made: now.Time().Unix(), Expires: c.Deadline.Time().Unix(), Fields: []wire.Field{{Label: w.Kind, Values: []string{w.About}, Main: true}}}
+	card.Facts = w.Lines
+	if c.Card, err = json.Marshal(card); err != nil {
+		return "", err
+	}
+	got, _, err := s.ledger.Park(ctx, c, by)
+	if err != nil {
+		return "", s.ledgerError(err)
+	}
+	s.changed(got)
+	return got.ID, nil
+}
+
+// askAccount has a person decide an account as authd now has it.
+func (s *Sentinel) askAccount(a wire.Account) {
+	lines := []string{
+		"lives at " + baseURL(a.Base),
+		"may be used by the worker of " + fmt.Sprint(a.Workers),
+	}
+	if len(a.Permit) > 0 {
+		lines = append(lines, fmt.Sprint("is reached at ", a.Permit, ", addresses that are not public"))
+	}
+	if len(a.Also) > 0 {
+		lines = append(lines, fmt.Sprint("may be sent on to ", a.Also))
+	}
+	if a.PrivateCA {
+		lines = append(lines, "is proved by a certificate authority of its own")
+	}
+	if len(a.Scopes) > 0 {
+		lines = append(lines, fmt.Sprint("has the permissions ", a.Scopes))
+	}
+	if _, known := s.ledger.Setting("account/" + a.Name); known {
+		lines = append(lines, "was decided before, with another place, user list or secret")
+	}
+	_, err := s.widen(s.lifetime, widening{Kind: widenAccount, About: a.Name, Digest: accountValue(&a), Lines: lines},
+		"use the "+a.Vendor+" account "+a.Name, "authd")
+	if err != nil && s.lifetime.Err() == nil {
+		s.log.Error("an account cannot be put up for decision", "account", a.Name, "err", err.Error())
+	}
+}
+
+func baseURL(b wire.Base) string {
+	return fmt.Sprintf("%s://%s:%d%s", b.Scheme, b.Host, b.Port, b.Path)
+}
+
+// apply does what an approved widening says.
+func (s *Sentinel) apply(ctx context.Context, c ledger.Call, by string) error {
+	var w widening
+	if err := json.Unmarshal(c.Canonical, &w); err != nil {
+		return fmt.Errorf("read widening %s back: %w", c.ID, err)
+	}
+	details := map[string]string{"widening": c.ID}
+	switch w.Kind {
+	case widenAccount:
+		return s.ledger.PutSetting(ctx, "account/"+w.About, []byte(w.Digest), by, details)
+	case widenPolicy:
+		return s.adopt(ctx, w.Value, by, details)
+	case widenResume:
+		return s.ledger.PutSetting(ctx, stopKey(w.About), nil, by, details)
+	case widenClear:
+		_, err := s.ledger.ClearLabels(ctx, w.About, []string{wire.LabelUntrusted, wire.LabelPrivate}, by, details)
+		return err
+	case widenConfirm:
+		_, err := s.ledger.ConfirmGrant(ctx, w.About, by)
+		return err
+	}
+	return fmt.Errorf("widening %s: no kind %q", c.ID, w.Kind)
+}
+
+// run takes an approved call on: a widening is applied, a call executed. What runs is read back from the ledger and the
+// spool, never from the approval.
+func (s *Sentinel) run(ctx context.Context, c ledger.Call) {
+	fail := func(code wire.Code, err error) {
+		s.log.Warn("an approved call does not run", "call", c.ID, "err", err.Error())
+		got, ferr := s.ledger.Finish(ctx, c.ID, notRun(code, err.Error()), "sentinel")
+		if ferr != nil {
+			s.log.Error("the end of a call is not recorded", "call", c.ID, "err", ferr.Error())
+			return
+		}
+		s.forget(c.Spool)
+		s.changed(got)
+	}
+	if c.Connector == self {
+		got, err := s.ledger.Execute(ctx, c.ID, newMark())
+		if err == nil {
+			err = s.apply(ctx, got, c.Approver)
+		}
+		if err != nil {
+			fail(wire.CodeInternal, err)
+			return
+		}
+		if got, err = s.ledger.Finish(ctx, c.ID, ledger.Outcome{State: ledger.Done}, "sentinel"); err != nil {
+			s.log.Error("the end of a widening is not recorded", "call", c.ID, "err", err.Error())
+			return
+		}
+		s.changed(got)
+		return
+	}
+	o, err := s.recall(&c)
+	if err != nil {
+		fail(wire.CodeInternal, err)
+		return
+	}
+	acc, err := s.account(c.Connector, c.Account)
+	if err == nil && (acc.Digest != o.Account || acc.Generation != int64(c.Login)) {
+		err = wire.Refuse(wire.CodeRevoked, "the account has changed since it was approved", "ask again")
+	}
+	vendor := s.vendors[c.Connector]
+	if err == nil && (vendor == nil || vendor.Digest() != o.Frame.Description) {
+		err = wire.Refuse(wire.CodeWrongDescription, "the connector was replaced since it was approved", "ask again")
+	}
+	if err != nil {
+		closeAll(o.files)
+		fail(codeOf(err), err)
+		return
+	}
+	got, err := s.ledger.Execute(ctx, c.ID, s.newPass())
+	if err != nil {
+		closeAll(o.files)
+		s.log.Warn("an approved call does not run", "call", c.ID, "err", err.Error())
+		if got, err := s.ledger.Call(ctx, c.ID); err == nil {
+			s.changed(got)
+		}
+		return
+	}
+	s.changed(got)
+	m, _ := vendor.Method(c.Method)
+	s.execute(ctx, s.enliven(got, m, nil), o)
+	s.forget(c.Spool)
+}
+
+// resume takes up what a restart interrupted: approved calls are executed, unknown ones looked up, parked ones wait on.
+func (s *Sentinel) resume(ctx context.Context) error {
+	approved, err := s.ledger.Calls(ctx, ledger.Filter{States: []ledger.State{ledger.Approved}})
+	if err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	unknown, err := s.ledger.Calls(ctx, ledger.Filter{States: []ledger.State{ledger.Unknown}, Limit: 100})
+	if err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	for _, c := range approved {
+		go s.whenReady(ctx, func() { s.run(ctx, c) })
+	}
+	for _, c := range unknown {
+		go s.whenReady(ctx, func() { s.settle(ctx, c) })
+	}
+	var keep []ledger.Call
+	if keep, err = s.ledger.Calls(ctx, ledger.Filter{States: []ledger.State{ledger.Parked, ledger.Approved, ledger.Executing,
+		ledger.Unknown, ledger.Done}, Limit: 5000}); err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	refs := map[string]bool{}
+	for _, c := range keep {
+		refs[c.Result] = true
+		for _, r := range c.Spool {
+			refs[r] = true
+		}
+	}
+	if _, err := s.spool.Sweep(time.Now(), func(ref string, _ spool.Meta) bool { return refs[ref] }); err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	return nil
+}
+
+// whenReady waits until authd is there and unlocked.
+func (s *Sentinel) whenReady(ctx context.Context, f func()) {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		s.mu.Lock()
+		ready := s.instance != "" && !s.locked
+		s.mu.Unlock()
+		if ready {
+			f()
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
