@@ -8,9 +8,12 @@
 package cli
 
 import (
+	"errors"
 	"os"
 	"runtime/debug"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/doorward/doorward/internal/describe"
 	"github.com/doorward/doorward/internal/wire"
@@ -83,7 +86,7 @@ func (a *app) vendor(name string, rest []string) *wire.Error {
 	if rest[0] == "--help" || rest[0] == "-h" {
 		return a.describe([]string{name})
 	}
-	c, err := a.load(name)
+	c, file, err := a.glance(name, rest[0])
 	if err != nil {
 		return err
 	}
@@ -91,7 +94,7 @@ func (a *app) vendor(name string, rest []string) *wire.Error {
 	if err != nil {
 		return err
 	}
-	p := parser{c: c, m: m}
+	p := parser{c: c, m: m, file: file}
 	if err := p.parse(rest[1:]); err != nil {
 		return err
 	}
@@ -106,21 +109,65 @@ func (a *app) vendor(name string, rest []string) *wire.Error {
 	return a.call(call, &p.opts)
 }
 
-// load reads the description of a vendor.
+// load reads the description of a vendor whole.
 func (a *app) load(name string) (*describe.Connector, *wire.Error) {
 	if err := a.find(); err != nil {
 		return nil, err
 	}
 	c, err := describe.Load(a.dir, name)
-	switch {
-	case err == nil:
-		return c, nil
-	case os.IsNotExist(err) || !word(name):
-		return nil, unknown(wire.CodeUnknownConnector, "no connector "+quote(name), nearest(name, a.vendors()),
-			"connector list")
-	default:
-		return nil, wire.Refuse(wire.CodeInternal, err.Error(), "reinstall doorward")
+	if err != nil {
+		return nil, a.absent(name, err)
 	}
+	return c, nil
+}
+
+// glance reads of a vendor's description what a call of one method needs, and the file's bytes.
+func (a *app) glance(name, method string) (*describe.Connector, []byte, *wire.Error) {
+	if err := a.find(); err != nil {
+		return nil, nil, err
+	}
+	if !word(name) {
+		return nil, nil, a.absent(name, nil)
+	}
+	file, err := slurp(a.dir+"/"+name+describe.Ext, describe.MaxFile)
+	if err != nil {
+		return nil, nil, a.absent(name, err)
+	}
+	c, err := describe.Glance(file, method)
+	if err != nil {
+		return nil, nil, a.absent(name, err)
+	}
+	return c, file, nil
+}
+
+// absent says why there is no description of a vendor.
+func (a *app) absent(name string, err error) *wire.Error {
+	if !word(name) || errors.Is(err, unix.ENOENT) {
+		return unknown(wire.CodeUnknownConnector, "no connector "+quote(name), nearest(name, a.vendors()), "connector list")
+	}
+	return wire.Refuse(wire.CodeInternal, "read the description of "+name+": "+err.Error(), "reinstall doorward")
+}
+
+// slurp reads a file of at most limit bytes. It does without package os, whose files are made for waiting.
+func slurp(path string, limit int) ([]byte, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	if st.Size > int64(limit) {
+		return nil, unix.EFBIG
+	}
+	b := make([]byte, st.Size)
+	n, err := unix.Read(fd, b)
+	if err != nil {
+		return nil, err
+	}
+	return b[:n], nil
 }
 
 func (a *app) find() *wire.Error {

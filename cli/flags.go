@@ -96,6 +96,7 @@ func flag(s string) (name, value string, given bool) {
 type parser struct {
 	c     *describe.Connector
 	m     *describe.Method
+	file  []byte // the description's, for its digest
 	opts  options
 	args  []wire.Arg
 	files []source
@@ -276,7 +277,7 @@ func (p *parser) frame() (*call, *wire.Error) {
 		k.fds = append(k.fds, fd)
 	}
 	k.frame.Connector, k.frame.Method, k.frame.Account = p.c.Vendor, p.m.Name, p.opts.account
-	k.frame.Description = p.c.Digest()
+	k.frame.Description = wire.Sum(p.file)
 	k.frame.Args = p.args
 	if _, err := p.m.Decode(&k.frame); err != nil {
 		return nil, p.bad(err)
