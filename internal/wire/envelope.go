@@ -119,8 +119,11 @@ type (
 	}
 )
 
-// SentReq is egress -> sentinel, verb sent: what became of one request. A refusal has Err and no Status.
+// SentReq is egress -> sentinel, verb sent: what became of one request. A refusal has Err and no Status. It is sent again
+// until it is answered: Instance (of this run of egress) and Seq tell a repeated one.
 type SentReq struct {
+	Instance string `msgpack:"is,omitempty"`
+	Seq      uint64 `msgpack:"q,omitempty"`
 	Grant    string `msgpack:"g"`
 	Worker   string `msgpack:"w,omitempty"`
 	Entry    string `msgpack:"e,omitempty"` // its name
