@@ -71,7 +71,7 @@ func (s *Set) judge(c *Call) Decision {
 	if ms == nil {
 		return deny(wire.CodeUnknownMethod, "no such method is installed")
 	}
-	facts := s.facts(c)
+	facts := s.context(ms, c)
 	verdict, by := s.evaluate(ms, c, facts, false)
 	if verdict != Ask {
 		return s.decision(c, verdict, by)
@@ -88,7 +88,7 @@ func (s *Set) judge(c *Call) Decision {
 // evaluate runs the engine once and returns the policies that decided. A policy that could not be evaluated decides
 // for deny, whatever the others say.
 func (s *Set) evaluate(ms *methodSlice, c *Call, facts types.RecordMap, approved bool) (Verdict, []outcome) {
-	facts["approved"] = types.Boolean(approved)
+	facts[factApproved] = types.Boolean(approved)
 	account := cedar.NewEntityUID(typeAccount, types.String(c.Connector.Vendor+"/"+c.Account))
 	yes, diag := cedar.Authorize(ms.rules, &world{ms.entities, account, c.Connector.Vendor}, cedar.Request{
 		Principal: cedar.NewEntityUID(typeCell, types.String(c.Cell)),

@@ -90,7 +90,7 @@ func (s *Set) foresee(c *Call, grants []wire.Grant) Verdict {
 	if ms == nil {
 		return Deny
 	}
-	facts := s.facts(c)
+	facts := s.context(ms, c)
 	first, by := s.evaluate(ms, c, facts, false)
 	if first == Ask {
 		first, by = s.evaluate(ms, c, facts, true)

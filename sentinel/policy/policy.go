@@ -47,9 +47,11 @@ type Set struct {
 
 // methodSlice is what one method's calls are judged by, made ready at load.
 type methodSlice struct {
-	rules    slice
-	action   types.EntityUID
-	entities types.EntityMap // the action with its group
+	rules     slice
+	action    types.EntityUID
+	entities  types.EntityMap // the action with its group
+	facts     []fact          // that its policies look at
+	arguments bool
 }
 
 // Load reads a folder and compiles it, see Read and Compile.
@@ -121,10 +123,15 @@ func (s *Set) addRules() error {
 			return
 		}
 		for _, r := range rs {
+			if own {
+				if err := s.lint(file, text, r); err != nil {
+					faults = append(faults, err)
+					continue
+				}
+			}
 			if err := v.policy((*ast.Policy)(r.policy.AST())); err != nil && len(s.descs) > 0 {
 				pos := r.policy.Position()
-				faults = append(faults, &Problem{file, pos.Line, pos.Column,
-					strings.ReplaceAll(err.Error(), "\n", "; ")})
+				faults = append(faults, &Problem{file, pos.Line, pos.Column, brief(err)})
 			}
 		}
 		s.rules = append(s.rules, rs...)
@@ -143,6 +150,16 @@ func (s *Set) addRules() error {
 	return nil
 }
 
+// brief is the validator's error in one line: of alike faults in many actions, the first.
+func brief(err error) string {
+	lines := strings.Split(err.Error(), "\n")
+	slices.Sort(lines)
+	if len(lines) == 1 {
+		return lines[0]
+	}
+	return fmt.Sprintf("%s (and %d more like it)", lines[0], len(lines)-1)
+}
+
 // cut makes each method's slice.
 func (s *Set) cut() {
 	s.slices = map[string]map[string]*methodSlice{}
@@ -156,9 +173,17 @@ func (s *Set) cut() {
 				ms.action: {UID: ms.action, Parents: types.NewEntityUIDSet(group)},
 				group:     {UID: group},
 			}
+			need, all := map[string]bool{}, false
 			for _, r := range s.rules {
 				if r.applies(c.Vendor, name) {
-					ms.rules = append(ms.rules, r)
+					ms.rules = append(ms.rules, r.sliced())
+					all = !mentions((*ast.Policy)(r.policy.AST()), need) || all
+				}
+			}
+			ms.arguments = all || need[factArguments]
+			for _, f := range facts() {
+				if all || need[f.name] {
+					ms.facts = append(ms.facts, f)
 				}
 			}
 			s.slices[c.Vendor][name] = ms

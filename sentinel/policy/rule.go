@@ -7,8 +7,10 @@ import (
 	"iter"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/cedar-policy/cedar-go"
+	publicast "github.com/cedar-policy/cedar-go/ast"
 	"github.com/cedar-policy/cedar-go/types"
 	"github.com/cedar-policy/cedar-go/x/exp/ast"
 
@@ -31,13 +33,26 @@ func (r *rule) String() string { return r.id + " " + r.says }
 func (r *rule) forbid() bool { return r.policy.Effect() == cedar.Forbid }
 
 // slice is the policies that can match one action. It is what Cedar iterates over.
-type slice []*rule
+type slice []sliced
+
+// sliced is a rule whose scope has been found to take in the slice's action. policy is the rule's without that part
+// of its scope, which would be the dearest part to evaluate.
+type sliced struct {
+	*rule
+	policy *cedar.Policy
+}
+
+func (r *rule) sliced() sliced {
+	tree := *(*ast.Policy)(r.policy.AST())
+	tree.Action = ast.ScopeTypeAll{}
+	return sliced{r, cedar.NewPolicyFromAST((*publicast.Policy)(&tree))}
+}
 
 // All makes a slice a cedar.PolicyIterator.
 func (s slice) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
 	return func(yield func(cedar.PolicyID, *cedar.Policy) bool) {
-		for _, r := range s {
-			if !yield(r.key, r.policy) {
+		for i := range s {
+			if !yield(s[i].key, s[i].policy) {
 				return
 			}
 		}
@@ -45,9 +60,9 @@ func (s slice) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
 }
 
 func (s slice) find(key cedar.PolicyID) *rule {
-	for _, r := range s {
-		if r.key == key {
-			return r
+	for i := range s {
+		if s[i].key == key {
+			return s[i].rule
 		}
 	}
 	return nil
@@ -62,7 +77,7 @@ func readCedar(file string, text []byte, own bool) ([]*rule, error) {
 	}
 	list, err := cedar.NewPolicyListFromBytes(file, text)
 	if err != nil {
-		return nil, &Problem{File: file, Text: err.Error()}
+		return nil, syntax(file, err)
 	}
 	var out []*rule
 	for i, p := range list {
@@ -102,6 +117,20 @@ func readCedar(file string, text []byte, own bool) ([]*rule, error) {
 		out = append(out, r)
 	}
 	return out, nil
+}
+
+// syntax takes the place out of the parser's words, "parse error at <input>:3:7 ...".
+func syntax(file string, err error) error {
+	const at = "parse error at <input>:"
+	p := &Problem{File: file, Text: err.Error()}
+	_, rest, ok := strings.Cut(p.Text, at)
+	if where, what, cut := strings.Cut(rest, " "); ok && cut {
+		line, col, _ := strings.Cut(where, ":")
+		p.Line, _ = strconv.Atoi(line)
+		p.Col, _ = strconv.Atoi(col)
+		p.Text = "not Cedar at " + what
+	}
+	return p
 }
 
 func cmpOr(a, b string) string {

@@ -25,53 +25,31 @@ const (
 
 func actionName(vendor, method string) string { return vendor + "." + method }
 
-// commonContext is what every call's context holds besides its arguments.
-const commonContext = `	account: String,
-	approved: Bool,
-	attended: Bool,
-	bulk: Bool,
-	by: String,
-	cell: String,
-	"class": String,
-	connector: String,
-	firstTime: Set<String>,
-	hour: Long,
-	method: String,
-	outsideOrganisation: Bool,
-	"private": Bool,
-	reach: String,
-	readBytes: Long,
-	reads: Long,
-	recipientDomains: Set<String>,
-	recipients: Set<String>,
-	sensitive: Bool,
-	session: String,
-	time: datetime,
-	untrusted: Bool,
-	weekday: String,
-`
-
 // schemaText is the Cedar schema of the descriptions. Arguments keep their names; one that may be given more than
 // once is a set, empty when absent; any other that is not required is optional.
 func schemaText(descs []*describe.Connector) string {
 	var s strings.Builder
+	context := fmt.Sprintf("\t\t%s: Bool,\n", factApproved)
+	for _, f := range facts() {
+		context += fmt.Sprintf("\t\t%s: %s,\n", quote(f.name), f.typ)
+	}
 	s.WriteString("entity Cell;\nentity Connector;\nentity Account in [Connector];\n")
 	for _, c := range descs {
 		fmt.Fprintf(&s, "\naction %s;\n", quote(c.Vendor))
 		for i := range c.Methods {
 			m := &c.Methods[i]
 			fmt.Fprintf(&s, "\n// %s: %s\naction %s in [%s] appliesTo {\n\tprincipal: [Cell],\n\tresource: [Account],\n"+
-				"\tcontext: {\n%s\targuments: {\n", c.Title, m.Summary, quote(actionName(c.Vendor, m.Name)), quote(c.Vendor),
-				commonContext)
+				"\tcontext: {\n%s\t\t%s: {\n", c.Title, m.Summary, quote(actionName(c.Vendor, m.Name)), quote(c.Vendor),
+				context, factArguments)
 			for j := range m.Args {
 				a := &m.Args[j]
 				opt := "?"
 				if a.Required || a.Default != "" || a.Repeat > 1 {
 					opt = ""
 				}
-				fmt.Fprintf(&s, "\t\t%s%s: %s,\n", quote(a.Name), opt, cedarType(a))
+				fmt.Fprintf(&s, "\t\t\t%s%s: %s,\n", quote(a.Name), opt, cedarType(a))
 			}
-			s.WriteString("\t}}\n};\n")
+			s.WriteString("\t\t}\n\t}\n};\n")
 		}
 	}
 	return s.String()

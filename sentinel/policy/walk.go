@@ -29,7 +29,9 @@ func (f *form) walk(items []item) error {
 				last := it.path[len(it.path)-1]
 				err = last.problem("%s %v", last.text, err)
 			}
-			faults = append(faults, err)
+			if !slices.ContainsFunc(faults, func(f error) bool { return f.Error() == err.Error() }) {
+				faults = append(faults, err)
+			}
 		}
 	}
 	return errors.Join(faults...)
