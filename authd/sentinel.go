@@ -22,7 +22,8 @@ const heard = 2 * time.Second
 // link is sentinel's one connection.
 type link struct {
 	*daemon.Link
-	releases chan sent // written to the link, in order; with room for all that the outbox holds
+	releases chan sent     // written to the link, in order; with room for all that the outbox holds
+	detached chan struct{} // closed when the link is over and its grants are void
 }
 
 // sent is a release that stands on the link and is not acknowledged yet.
@@ -39,7 +40,7 @@ func (a *Authd) adopt(l *daemon.Link) {
 		a.mu.Unlock()
 		if old != nil {
 			select {
-			case <-old.Done():
+			case <-old.detached:
 			case <-l.Done():
 				return
 			case <-time.After(takeOver):
@@ -58,7 +59,7 @@ func (a *Authd) adopt(l *daemon.Link) {
 // attach makes l sentinel's link, greets it with the accounts and the newest checkpoint, and repeats the releases that
 // were not acknowledged. It returns when the link is over.
 func (a *Authd) attach(l *daemon.Link) {
-	n := &link{Link: l, releases: make(chan sent, 2*grants.MaxWaiting)}
+	n := &link{Link: l, releases: make(chan sent, 2*grants.MaxWaiting), detached: make(chan struct{})}
 	a.mu.Lock()
 	taken := a.link != nil
 	if !taken {
@@ -110,6 +111,7 @@ func (a *Authd) detach(n *link) {
 	a.mu.Unlock()
 	close(n.releases)
 	a.order.Unlock()
+	close(n.detached)
 	a.log.Warn("sentinel gone, grants void", daemon.KeyCount, len(ended))
 }
 
