@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package repo
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/doorward/doorward/"
+
+// may lists, for each package, the packages of this module that it may import; "x/..." is x and what is below it. A
+// package that is not listed fails, so a new one needs a line here. Tests are held to it too, but for what stands
+// behind "test:".
+var may = map[string][]string{
+	"internal/wire":          {},
+	"internal/secret":        {},
+	"internal/leaks":         {},
+	"internal/peer":          {"test: test/ground", "test: internal/peer/..."},
+	"internal/peer/peertest": {"internal/peer"},
+	"internal/describe":      {"internal/wire"},
+	"internal/daemon":        {"internal/peer", "internal/secret", "internal/wire", "test: internal/peer/...", "test: test/ground"},
+	"internal/visible":       {},
+
+	"cli":          {"internal/wire", "internal/describe"},
+	"cli/guide":    {},
+	"cli/operator": {"internal/wire", "internal/describe", "internal/leaks", "internal/visible", "cli/operator/..."},
+
+	"authd":           {"authd/...", "internal/daemon", "internal/peer", "internal/secret", "internal/wire"},
+	"authd/store":     {"authd/guarded", "internal/secret", "internal/wire"},
+	"authd/surrogate": {},
+	"authd/guarded":   {"internal/secret"},
+	"authd/grants":    {"authd/surrogate", "internal/secret", "internal/wire"},
+
+	"sentinel": {"internal/daemon", "internal/describe", "internal/peer", "internal/wire", "sentinel/ledger",
+		"sentinel/policy", "sentinel/prepared", "sentinel/spool"},
+	"sentinel/ledger":          {"internal/wire"},
+	"sentinel/spool":           {},
+	"sentinel/policy":          {"internal/describe", "internal/wire"},
+	"sentinel/prepared":        {"internal/describe"},
+	"sentinel/egress":          {"internal/daemon", "internal/peer", "internal/wire", "internal/secret", "sentinel/egress/..."},
+	"sentinel/egress/guard":    {},
+	"sentinel/egress/swap":     {"internal/wire"},
+	"sentinel/egress/envelope": {"internal/wire"},
+
+	"workers":        {"internal/daemon", "internal/describe", "internal/peer", "internal/wire"},
+	"workers/dav":    {"internal/describe", "internal/wire", "workers"},
+	"workers/github": {"internal/describe", "internal/wire", "workers"},
+}
+
+// mayBin lists what each binary's main may import: its own package and the daemon's start.
+var mayBin = map[string][]string{
+	"cmd/authd":         {"authd", "internal/daemon"},
+	"cmd/sentinel":      {"sentinel", "internal/daemon"},
+	"cmd/egress":        {"sentinel/egress/...", "internal/daemon"},
+	"cmd/connector":     {"cli"},
+	"cmd/doorward":      {"cli/operator"},
+	"cmd/worker-dav":    {"workers", "workers/dav"},
+	"cmd/worker-github": {"workers", "workers/github"},
+}
+
+// goFiles calls f for each Go file of the tree but those of test and specs, which may import anything.
+func goFiles(t *testing.T, f func(dir, file string)) {
+	t.Helper()
+	root := "../.."
+	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(root, p)
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && rel != "." || rel == "build" || rel == "test" || rel == "specs" ||
+			d.Name() == "testdata") {
+			return filepath.SkipDir
+		}
+		if strings.HasSuffix(p, ".go") {
+			f(filepath.ToSlash(filepath.Dir(rel)), p)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func allowed(rules []string, imp string, test bool) bool {
+	for _, r := range rules {
+		if rest, ok := strings.CutPrefix(r, "test: "); ok {
+			if !test {
+				continue
+			}
+			r = rest
+		}
+		if base, ok := strings.CutSuffix(r, "/..."); ok && (imp == base || strings.HasPrefix(imp, base+"/")) || r == imp {
+			return true
+		}
+	}
+	return false
+}
+
+func TestPackagesImportOnlyWhatTheTableAllows(t *testing.T) {
+	seen := map[string]bool{}
+	goFiles(t, func(dir, file string) {
+		rules, ok := may[dir]
+		if !ok {
+			rules, ok = mayBin[dir]
+		}
+		seen[dir] = true
+		if !ok {
+			t.Errorf("%s: package %s is not in the table", file, dir)
+			return
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		test := strings.HasSuffix(file, "_test.go")
+		for _, i := range f.Imports {
+			p, _ := strconv.Unquote(i.Path.Value)
+			imp, ours := strings.CutPrefix(p, module)
+			if !ours || test && (imp == dir || strings.HasPrefix(imp, "test/") || strings.HasSuffix(imp, "test")) {
+				continue
+			}
+			if !allowed(rules, imp, test) {
+				t.Errorf("%s imports %s, which the table does not allow %s", file, imp, dir)
+			}
+		}
+	})
+	for _, table := range []map[string][]string{may, mayBin} {
+		for dir := range table {
+			if !seen[dir] {
+				t.Errorf("the table lists %s, which has no Go file", dir)
+			}
+		}
+	}
+}
+
+func TestEveryPackageHasOneCommentAndEveryFileItsLicence(t *testing.T) {
+	comments, packages := map[string]int{}, map[string]bool{}
+	goFiles(t, func(dir, file string) {
+		src, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, _, _ := strings.Cut(string(src), "\n")
+		if first != "// SPDX-License-Identifier: Apache-2.0" && !strings.HasPrefix(first, "// Code generated") {
+			t.Errorf("%s does not begin with its licence", file)
+		}
+		for n, line := range strings.Split(string(src), "\n") {
+			if len(strings.ReplaceAll(line, "\t", "    ")) > 140 {
+				t.Errorf("%s:%d: a line of more than 140 columns", file, n+1)
+			}
+		}
+		if strings.HasSuffix(file, "_test.go") {
+			return
+		}
+		packages[dir] = true
+		f, err := parser.ParseFile(token.NewFileSet(), file, src, parser.PackageClauseOnly|parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Doc != nil && !strings.HasPrefix(f.Doc.Text(), "SPDX") {
+			comments[dir]++
+		}
+	})
+	for dir := range packages {
+		if comments[dir] != 1 {
+			t.Errorf("package %s (%s) has %d package comments, want one", dir, path.Base(dir), comments[dir])
+		}
+	}
+}
+
+// banned are packages that a binary must not link, and why; "" binaries are all.
+var banned = []struct{ binary, pkg, why string }{
+	{"cmd/connector", "net/http", "the cell's command starts fast and speaks to sockets only"},
+	{"cmd/connector", "crypto/tls", "the cell's command speaks to sockets only"},
+	{"cmd/connector", "github.com/spf13/cobra", "the cell's command parses its flags itself"},
+	{"cmd/authd", "net/http", "authd parses nothing from strangers"},
+	{"cmd/authd", "modernc.org/sqlite", "authd's store is sealed files"},
+	{"cmd/sentinel", "net/http", "sentinel listens to and dials nothing but Unix sockets"},
+	{"cmd/egress", "modernc.org/sqlite", "egress keeps nothing"},
+	{"cmd/egress", "github.com/cedar-policy/cedar-go", "egress decides nothing"},
+	{"cmd/worker-dav", "github.com/doorward/doorward/workers/github", "vendors never see each other"},
+	{"cmd/worker-github", "github.com/doorward/doorward/workers/dav", "vendors never see each other"},
+	{"", "os/exec", "no daemon starts a program"},
+}
+
+func TestBinariesLinkOnlyWhatTheirTrustLevelNeeds(t *testing.T) {
+	linked := map[string][]string{}
+	for bin := range mayBin {
+		linked[bin] = deps(t, bin)
+		if len(linked[bin]) < 10 {
+			t.Fatalf("%s: only %d packages are listed", bin, len(linked[bin]))
+		}
+	}
+	for _, b := range banned {
+		for bin, all := range linked {
+			if b.binary != "" && b.binary != bin || b.binary == "" && bin == "cmd/doorward" { // watch runs the person's command
+				continue
+			}
+			if slices.Contains(all, b.pkg) {
+				t.Errorf("%s links %s: %s", bin, b.pkg, b.why)
+			}
+		}
+	}
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command run is `make test`: vet, every test, and every fuzz target for a short time. What failed is printed whole;
+// the last lines name each ground that the machine could not give, and count.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "test:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	fuzzTime := flag.String("fuzz", "5s", "how long each fuzz target runs; with a value given, only those run")
+	flag.Parse()
+	only := flag.NFlag() > 0
+	var t tally
+	if !only {
+		fmt.Println("== vet")
+		if err := stream("go", "vet", "./..."); err != nil {
+			return fmt.Errorf("go vet: %w", err)
+		}
+		fmt.Println("== tests")
+		if err := t.tests(); err != nil {
+			return err
+		}
+	}
+	fmt.Println("== fuzz, " + *fuzzTime + " each")
+	if err := t.fuzz(*fuzzTime); err != nil {
+		return err
+	}
+	slices.Sort(t.grounds)
+	for _, g := range slices.Compact(t.grounds) {
+		fmt.Println("skipped:", g)
+	}
+	fmt.Printf("%d passed, %d failed, %d skipped\n", t.passed, t.failed, t.skipped)
+	if t.failed > 0 {
+		return fmt.Errorf("%d failed", t.failed)
+	}
+	if t.passed == 0 {
+		return fmt.Errorf("no test ran")
+	}
+	return nil
+}
+
+type tally struct {
+	passed, failed, skipped int
+	grounds                 []string // what was skipped, in the tests' own words
+}
+
+// event is one line of `go test -json`, see `go doc test2json`.
+type event struct {
+	Action, Package, Test, Output string
+	Elapsed                       float64
+}
+
+// tests runs every test once. Packages run one after the other where they share the machine's cgroups and ports.
+func (t *tally) tests() error {
+	cmd := exec.Command("go", "test", "-json", "-count=1", "-timeout=40m", "./...")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	text := map[string]*bytes.Buffer{}
+	in := bufio.NewReaderSize(out, 1<<20)
+	for {
+		line, rerr := in.ReadBytes('\n')
+		var e event
+		if len(line) > 0 && json.Unmarshal(line, &e) == nil {
+			t.take(e, text)
+		}
+		if rerr == io.EOF {
+			break
+		}
+		if rerr != nil {
+			return rerr
+		}
+	}
+	if err := cmd.Wait(); err != nil && t.failed == 0 {
+		return fmt.Errorf("go test: %w", err)
+	}
+	return nil
+}
+
+func (t *tally) take(e event, text map[string]*bytes.Buffer) {
+	key := e.Package + " " + e.Test
+	switch e.Action {
+	case "output", "build-output":
+		b := text[key]
+		if b == nil {
+			b = new(bytes.Buffer)
+			text[key] = b
+		}
+		b.WriteString(e.Output)
+		return
+	case "pass":
+		if e.Test != "" {
+			t.passed++
+		} else {
+			fmt.Printf("ok    %-60s %6.1fs\n", strings.TrimPrefix(e.Package, "github.com/doorward/doorward/"), e.Elapsed)
+		}
+	case "skip":
+		if e.Test != "" {
+			t.skipped++
+			t.grounds = append(t.grounds, reason(text[key]))
+		}
+	case "fail":
+		t.failed++
+		fmt.Printf("FAIL  %s\n", key)
+		if b := text[key]; b != nil {
+			fmt.Print(b.String())
+		}
+	default:
+		return
+	}
+	delete(text, key)
+}
+
+// reason is the line that a skipped test gave, without its place.
+func reason(b *bytes.Buffer) string {
+	if b == nil {
+		return "a test, for no reason that it gave"
+	}
+	for line := range strings.Lines(b.String()) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "=== ") || strings.HasPrefix(line, "--- ") {
+			continue
+		}
+		if _, rest, ok := strings.Cut(line, ".go:"); ok {
+			if _, words, ok := strings.Cut(rest, ": "); ok {
+				return words
+			}
+		}
+		return line
+	}
+	return "a test, for no reason that it gave"
+}
+
+// fuzz runs every fuzz target for a time.
+func (t *tally) fuzz(fuzzTime string) error {
+	list, err := exec.Command("go", "list", "-f", `{{.ImportPath}}`, "./...").Output()
+	if err != nil {
+		return fmt.Errorf("go list: %w", err)
+	}
+	for _, pkg := range strings.Fields(string(list)) {
+		out, err := exec.Command("go", "test", "-list", "^Fuzz", pkg).Output()
+		if err != nil {
+			t.failed++
+			fmt.Printf("FAIL  %s: its fuzz targets cannot be listed: %v\n", pkg, err)
+			continue
+		}
+		for _, name := range strings.Fields(string(out)) {
+			if !strings.HasPrefix(name, "Fuzz") {
+				continue
+			}
+			got, err := exec.Command("go", "test", "-run=^$", "-fuzz=^"+name+"$", "-fuzztime="+fuzzTime, pkg).CombinedOutput()
+			if err != nil {
+				t.failed++
+				fmt.Printf("FAIL  %s %s\n%s", pkg, name, got)
+				continue
+			}
+			t.passed++
+			fmt.Printf("ok    %s %s\n", strings.TrimPrefix(pkg, "github.com/doorward/doorward/"), name)
+		}
+	}
+	return nil
+}
+
+func stream(name string, args ...string) error {
+	cmd := exec.Command(name, args...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	return cmd.Run()
+}
