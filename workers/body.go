@@ -8,10 +8,14 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/doorward/doorward/internal/describe"
 	"github.com/doorward/doorward/internal/wire"
 )
+
+// maxText bounds a file that stands as text in JSON, in bytes.
+const maxText = 1 << 20
 
 // jsonBody makes the JSON object of leaves: r of size bytes. Objects stand in the order in which leaves name them.
 // Files are read as they are sent.
@@ -102,11 +106,35 @@ func (p *parts) object(n *node) error {
 			p.readers = append(p.readers, encode(f.Reader()))
 			p.size += int64(base64.StdEncoding.EncodedLen(int(f.Size)))
 			p.text.WriteByte('"')
+		case k.leaf.Text != nil:
+			if err := p.fileText(k.leaf.Text.SHA256); err != nil {
+				return err
+			}
 		default:
 			p.text.Write(k.leaf.Value)
 		}
 	}
 	p.text.WriteByte('}')
+	return nil
+}
+
+// fileText writes a file's bytes as a JSON string.
+func (p *parts) fileText(sum wire.Digest) error {
+	f, err := p.file(sum)
+	if err != nil {
+		return err
+	}
+	if f.Size > maxText {
+		return wire.Refuse(wire.CodeTooLarge, fmt.Sprintf("--%s: %d bytes, at most %d", f.Arg, f.Size, maxText), "")
+	}
+	b, err := io.ReadAll(f.Reader())
+	if err != nil {
+		return err
+	}
+	if !utf8.Valid(b) {
+		return wire.Refuse(wire.CodeBadArgument, "--"+f.Arg+": the file is no text (UTF-8)", "")
+	}
+	p.text.Write(describe.AppendString(nil, string(b)))
 	return nil
 }
 
