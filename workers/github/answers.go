@@ -3,6 +3,7 @@
 package github
 
 import (
+	"encoding/json"
 	"net/url"
 	"strconv"
 	"strings"
@@ -93,8 +94,9 @@ func stamp(s string) string {
 
 // link is an address that a person can open: https, without user, on host or a name below it; else "".
 func link(s, host string) string {
+	odd := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("<>\"'`\\{}|^", r) }
 	u, err := url.Parse(s)
-	if err != nil || u.Scheme != "https" || u.User != nil || len(s) > 2048 || strings.Trim(s, " \t\r\n<>\"") != s {
+	if err != nil || u.Scheme != "https" || u.User != nil || len(s) > 2048 || strings.ContainsFunc(s, odd) {
 		return ""
 	}
 	name := strings.ToLower(u.Hostname())
@@ -171,9 +173,7 @@ func (in *repoIn) out() (*repoOut, error) {
 
 // An issue or pull request in lists and by itself.
 type (
-	labelIn struct {
-		Name string `json:"name"`
-	}
+	labelIn struct{ Name string }
 	issueIn struct {
 		Number      int64     `json:"number"`
 		Title       string    `json:"title"`
@@ -206,6 +206,19 @@ type (
 		Body        *workers.Text `json:"body,omitempty"`
 	}
 )
+
+// UnmarshalJSON takes both forms that GitHub's description allows: a name, or an object with one.
+func (l *labelIn) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		return json.Unmarshal(b, &l.Name)
+	}
+	var in struct {
+		Name string `json:"name"`
+	}
+	err := json.Unmarshal(b, &in)
+	l.Name = in.Name
+	return err
+}
 
 // out is the issue of repo with at most limit bytes of its body. An empty repo is read from the answer, of a search.
 func (in *issueIn) out(repo string, limit int) (*issueOut, error) {
