@@ -107,9 +107,7 @@ func broken(who string, err error, maybe bool) *wire.Error {
 	case errors.Is(err, wire.ErrVersion):
 		return wire.Refuse(wire.CodeInternal, who+" speaks another protocol version: "+err.Error(),
 			"tell the person: doorward and the cell's connector are of different versions")
-	case errors.Is(err, wire.ErrTooLarge):
-		return wire.Refuse(wire.CodeTooLarge, "the call: "+err.Error(), "send long text by a file argument, or less of it")
-	case errors.Is(err, wire.ErrMalformed):
+	case errors.Is(err, wire.ErrMalformed), errors.Is(err, wire.ErrTooLarge):
 		return wire.Refuse(wire.CodeInternal, who+" answered what is no answer: "+err.Error(), "tell the person: doorward doctor")
 	}
 	next := "try again later"

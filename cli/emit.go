@@ -102,6 +102,9 @@ func (a *app) emit(out *wire.Output, fds []int, to *sink, o *options, next strin
 	if raw {
 		return a.text(b, size, out.Media, to)
 	}
+	if len(b) == 0 {
+		b = []byte("{}")
+	}
 	v, ok := parse(b)
 	if !ok {
 		return wire.Refuse(wire.CodeInternal, "the answer is no JSON", "tell the person: doorward doctor")
@@ -177,7 +180,7 @@ func (a *app) text(b []byte, size int64, media string, to *sink) *wire.Error {
 	if all && !a.json {
 		return a.print(b)
 	}
-	if !utf8.Valid(cut(b, len(b)-min(len(b), utf8.UTFMax))) {
+	if !isText(b, int64(len(b)) == size) {
 		return wire.Refuse(wire.CodeTooLarge, "the call is done; its answer is "+strconv.FormatInt(size, 10)+" bytes of "+
 			media+", which is no text", "for reads repeat with --out FILE")
 	}
@@ -192,6 +195,19 @@ func (a *app) text(b []byte, size int64, media string, to *sink) *wire.Error {
 		b = lines(nil, string(b))
 	}
 	return a.capped(b, size)
+}
+
+// isText says whether b is UTF-8; where it is not whole, a rune may be cut at its end.
+func isText(b []byte, whole bool) bool {
+	for n := 0; n <= len(b) && n < utf8.UTFMax; n++ {
+		if utf8.Valid(b[:len(b)-n]) {
+			return true
+		}
+		if whole {
+			return false
+		}
+	}
+	return false
 }
 
 // lines appends s with what is hidden in it made visible, except line ends and tabs.

@@ -35,6 +35,9 @@ var common = [...]struct{ name, value, help string }{
 	{"help", "", "say what the method takes"},
 }
 
+// maxArgs is the size of all arguments together in bytes; with what stands around them they fit into one frame.
+const maxArgs = wire.MaxFrame - 64<<10
+
 // maxWait is the longest --wait.
 const maxWait = 12 * time.Hour
 
@@ -281,6 +284,16 @@ func (p *parser) frame() (*call, *wire.Error) {
 	k.frame.Args = p.args
 	if _, err := p.m.Decode(&k.frame); err != nil {
 		return nil, p.bad(err)
+	}
+	size := 0
+	for _, a := range p.args {
+		for _, v := range a.Values {
+			size += len(v)
+		}
+	}
+	if size > maxArgs {
+		return nil, wire.Refuse(wire.CodeTooLarge, "the arguments have "+strconv.Itoa(size)+" bytes, together at most "+
+			strconv.Itoa(maxArgs), "send less")
 	}
 	return k, nil
 }
