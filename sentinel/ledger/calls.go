@@ -98,8 +98,11 @@ func (t *txn) enter(c *Call, to State, typ, actor string) error {
 	if err := t.putCall(c, hexSum(frame)); err != nil {
 		return err
 	}
-	return t.emit(Event{Type: typ, Actor: actor, Cell: c.Cell, Session: c.Session, Call: c.ID, Subject: c.Connector,
-		Details: c.ask()})
+	ev := Event{Type: typ, Actor: actor, Cell: c.Cell, Session: c.Session, Call: c.ID, Details: c.ask()}
+	if to == Denied {
+		ev.Subject = c.Connector // what `why` looks for
+	}
+	return t.emit(ev)
 }
 
 func hexSum(b []byte) string {
@@ -187,8 +190,7 @@ func (t *txn) move(id string, to State, typ, actor string, change func(*Call, *m
 		return c, err
 	}
 	d.Pass, d.Object, d.Status, d.Out, d.In, d.Releases = c.Pass, c.Object, c.Status, c.Out, c.In, len(c.Releases)
-	return c, t.emit(Event{Type: typ, Actor: actor, Cell: c.Cell, Session: c.Session, Call: id, Subject: c.Connector,
-		Details: d})
+	return c, t.emit(Event{Type: typ, Actor: actor, Cell: c.Cell, Session: c.Session, Call: id, Details: d})
 }
 
 // Refuse records a call that policy denied. Durable when it returns.
@@ -305,7 +307,7 @@ func (t *txn) join(id, actor string) (Call, error) {
 	if err != nil {
 		return Call{}, err
 	}
-	return c, t.emit(Event{Type: EvJoin, Actor: actor, Cell: c.Cell, Session: c.Session, Call: id, Subject: c.Connector})
+	return c, t.emit(Event{Type: EvJoin, Actor: actor, Cell: c.Cell, Session: c.Session, Call: id})
 }
 
 // Approval is a person's yes.
@@ -613,7 +615,7 @@ func (l *Ledger) Released(ctx context.Context, r Release) (c Call, fresh bool, e
 	err = l.do(ctx, func(t *txn) error {
 		c, fresh, orphan = Call{}, false, false
 		got, frame, err := t.byPass(r.Pass)
-		ev := Event{Type: EvReleased, Actor: "authd", Subject: r.Pass, Details: r}
+		ev := Event{Type: EvReleased, Actor: "authd", Details: r}
 		if errors.Is(err, ErrNotFound) {
 			orphan, fresh = true, true
 			return t.emit(ev)
@@ -674,7 +676,7 @@ func (l *Ledger) Sent(ctx context.Context, s Sent) (Call, error) {
 	err := l.do(ctx, func(t *txn) error {
 		c, orphan = Call{}, false
 		got, frame, err := t.byPass(s.Pass)
-		ev := Event{Type: EvSent, Actor: "egress", Subject: s.Host, Details: s}
+		ev := Event{Type: EvSent, Actor: "egress", Details: s}
 		if errors.Is(err, ErrNotFound) {
 			orphan = true
 			return t.emit(ev)

@@ -11,6 +11,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash"
 	"strconv"
 	"strings"
 
@@ -102,14 +103,19 @@ func macKey(key ed25519.PrivateKey) ([]byte, error) {
 // macSize is the length of an entry's code: HMAC-SHA-256 cut to 128 bits.
 const macSize = 16
 
-// entryMAC is the code of entry n. It chains: without the key nobody can rewrite one entry and recompute what follows, and
-// with it the first entry that was rewritten is named, which one root hash cannot do.
-func entryMAC(key, before []byte, n int64, leaf tlog.Hash) []byte {
-	h := hmac.New(sha256.New, key)
+// coder makes the entries' codes. It is not for two goroutines at once.
+type coder struct{ h hash.Hash }
+
+func newCoder(key []byte) coder { return coder{hmac.New(sha256.New, key)} }
+
+// code is that of entry n. It chains: without the key nobody can rewrite one entry and recompute what follows, and with it
+// the first entry that was rewritten is named, which one root hash cannot do.
+func (c coder) code(before []byte, n int64, leaf tlog.Hash) []byte {
 	var num [8]byte
 	binary.BigEndian.PutUint64(num[:], uint64(n))
-	h.Write(before)
-	h.Write(num[:])
-	h.Write(leaf[:])
-	return h.Sum(nil)[:macSize]
+	c.h.Reset()
+	c.h.Write(before)
+	c.h.Write(num[:])
+	c.h.Write(leaf[:])
+	return c.h.Sum(nil)[:macSize]
 }

@@ -112,7 +112,7 @@ func (l *Ledger) checkTail(ctx context.Context) error {
 			return err
 		}
 		leaf := tlog.RecordHash(line)
-		before = entryMAC(l.mac, before, n, leaf)
+		before = l.codes.code(before, n, leaf)
 		if len(hashes) < tlog.HashSize || tlog.Hash(hashes[:tlog.HashSize]) != leaf || !hmac.Equal(mac, before) {
 			return fmt.Errorf("%w: entry %d was changed, or the checkpoint key was; run `doorward audit verify` on a copy",
 				ErrCorrupt, n)

@@ -41,6 +41,7 @@ const (
 	lockName    = "lock"
 	markName    = "mark"
 	reserveName = "reserve"
+	rescueName  = "ledger-rescued.db" // written when the file was deleted while open
 )
 
 // Options say where a ledger is and who is told what.
@@ -97,6 +98,7 @@ type Ledger struct {
 	// The writer's own; nobody else touches them.
 	head     frontier
 	lastMAC  []byte
+	codes    coder
 	signed   int64     // size of the newest checkpoint in the store
 	signedAt time.Time // when that was made
 	batches  int
@@ -138,6 +140,7 @@ func Open(ctx context.Context, o Options) (*Ledger, *Recovery, error) {
 	if l.mac, err = macKey(o.Key); err != nil {
 		return nil, nil, err
 	}
+	l.codes = newCoder(l.mac)
 	rec, err := l.open(ctx)
 	if err != nil {
 		l.release()
@@ -270,6 +273,7 @@ func dsn(path, mode string, pragmas ...string) string {
 
 // Close ends the writer after what waits, signs a last checkpoint and lets go of the lock.
 func (l *Ledger) Close() error {
+	l.flushRefusals()
 	l.sending.Lock()
 	was := l.closed
 	l.closed = true
@@ -277,7 +281,6 @@ func (l *Ledger) Close() error {
 	if was {
 		return ErrClosed
 	}
-	l.flushRefusals()
 	close(l.ops)
 	<-l.stopped
 	close(l.notes)

@@ -161,8 +161,13 @@ func (l *Ledger) settled(ctx context.Context) error {
 		return nil
 	}
 	if now.db != l.files.db {
-		return fmt.Errorf("%w: %s is not the file that is open; what was acknowledged is in the open one: stop sentinel "+
-			"and restore a copy", ErrGone, dbName)
+		// The open file has everything and is lost with this process: save it under another name.
+		saved := rescueName
+		if _, err := l.conn.ExecContext(ctx, "VACUUM INTO ?", filepath.Join(l.dir, rescueName)); err != nil {
+			saved = "nothing, " + err.Error()
+		}
+		return fmt.Errorf("%w: %s is not the file that is open (saved as: %s); stop sentinel, verify that and put it in "+
+			"place", ErrGone, dbName, saved)
 	}
 	// Only the -wal went. Its contents are still open: copy them into the main file, sync that, and begin a new one.
 	var busy, pages, moved int

@@ -272,6 +272,7 @@ func (v *verifier) entries(ctx context.Context, inside, outside []kept) error {
 	slices.SortStableFunc(marks, func(a, b kept) int { return cmp.Compare(a.Size, b.Size) })
 	var before []byte
 	coded, treeOK, differs := v.mac != nil, true, false
+	codes := newCoder(v.mac)
 	located := make([]bool, len(outside))
 	for rows.Next() {
 		var n int64
@@ -298,7 +299,7 @@ func (v *verifier) entries(ctx context.Context, inside, outside []kept) error {
 			v.at(n, "its hash is not the one that was written with it")
 		}
 		if coded {
-			if before = entryMAC(v.mac, before, n, leaf); !hmac.Equal(before, mac) {
+			if before = codes.code(before, n, leaf); !hmac.Equal(before, mac) {
 				coded = false
 				v.at(n, "it was rewritten: its code does not fit")
 			}

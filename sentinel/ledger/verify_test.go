@@ -85,6 +85,7 @@ func recompute(t *testing.T, db *sql.DB, key ed25519.PrivateKey) {
 	}
 	var f frontier
 	var mac []byte
+	codes := newCoder(mk)
 	rows, err := db.Query("SELECT line FROM events ORDER BY n")
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +119,7 @@ func recompute(t *testing.T, db *sql.DB, key ed25519.PrivateKey) {
 		for _, h := range f.add(leaf) {
 			flat = append(flat, h[:]...)
 		}
-		mac = entryMAC(mk, mac, int64(n), leaf)
+		mac = codes.code(mac, int64(n), leaf)
 		must(t, db, "UPDATE events SET hashes = ?, mac = ? WHERE n = ?", flat, mac, n)
 		if sizes[f.size] {
 			msg, err := Checkpoint{Origin, f.size, f.root()}.sign(signer)

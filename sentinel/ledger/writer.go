@@ -10,6 +10,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,7 +22,8 @@ import (
 const (
 	maxBatch      = 256
 	maxBatchBytes = 1 << 20
-	walPages      = 4096 // the -wal file is copied back when it holds that many
+	walPages      = 1280     // the -wal file is copied back when it holds that many
+	walKept       = 10 << 20 // bytes of the -wal file that are there from the start
 )
 
 // op is one change that waits for the writer.
@@ -100,26 +103,37 @@ func (l *Ledger) write() {
 				l.signNow()
 				return
 			}
-			batch = append(batch[:0], o)
-			size := o.size
-		more:
-			for len(batch) < maxBatch && size < maxBatchBytes {
-				select {
-				case o, ok := <-l.ops:
-					if !ok {
-						break more
-					}
-					batch = append(batch, o)
-					size += o.size
-				default:
-					break more
-				}
-			}
+			batch = l.gather(append(batch[:0], o))
 			l.run(batch)
 		case <-tick.C:
 			l.signNow()
 		}
 	}
+}
+
+// gather adds to a batch what waits already. It lets the goroutines that the last batch woke run once, so that they do not
+// have to wait for the batch after; it waits for nobody.
+func (l *Ledger) gather(batch []*op) []*op {
+	size := batch[0].size
+	yielded := false
+	for len(batch) < maxBatch && size < maxBatchBytes {
+		select {
+		case o, ok := <-l.ops:
+			if !ok {
+				return batch
+			}
+			batch = append(batch, o)
+			size += o.size
+			yielded = false
+		default:
+			if yielded {
+				return batch
+			}
+			yielded = true
+			runtime.Gosched()
+		}
+	}
+	return batch
 }
 
 // run commits a batch, and when the store refuses it for the fault of one change, the changes one by one.
@@ -265,6 +279,7 @@ func (l *Ledger) signNow() {
 
 // tidy copies the -wal file back when it has grown.
 func (l *Ledger) tidy() {
+	l.keepWAL()
 	var busy, pages, moved int
 	row := l.conn.QueryRowContext(context.Background(), "PRAGMA wal_checkpoint(NOOP)")
 	if err := row.Scan(&busy, &pages, &moved); err != nil || pages-moved < walPages {
@@ -344,12 +359,10 @@ func (t *txn) later(fn func()) { t.after = append(t.after, fn) }
 // seal hashes the events and writes them.
 func (t *txn) seal(h frontier, mac []byte) (frontier, []byte, error) {
 	rows := t.rows
-	args := make([]any, 0, insertMany*8)
+	args := make([]any, 0, insertSizes[0]*8)
 	for len(rows) > 0 {
-		n := 1
-		if len(rows) >= insertMany {
-			n = insertMany
-		}
+		i := slices.IndexFunc(insertSizes[:], func(n int) bool { return n <= len(rows) })
+		n := insertSizes[i]
 		args = args[:0]
 		for _, r := range rows[:n] {
 			num := h.size
@@ -358,14 +371,10 @@ func (t *txn) seal(h frontier, mac []byte) (frontier, []byte, error) {
 			for i := range hashes {
 				flat = append(flat, hashes[i][:]...)
 			}
-			mac = entryMAC(t.l.mac, mac, num, r.leaf)
+			mac = t.l.codes.code(mac, num, r.leaf)
 			args = append(args, num, r.line, flat, mac, r.typ, r.cell, r.call, r.subject)
 		}
-		st := t.l.stmts.insertOne
-		if n == insertMany {
-			st = t.l.stmts.insertMany
-		}
-		if _, err := st.ExecContext(t.ctx, args...); err != nil {
+		if _, err := t.l.stmts.insert[i].ExecContext(t.ctx, args...); err != nil {
 			return h, nil, storeError{fmt.Errorf("write %d events: %w", n, err)}
 		}
 		rows = rows[n:]
@@ -423,15 +432,14 @@ func (t *txn) del(kind, key string) error {
 	return nil
 }
 
-// insertMany is how many events one statement takes.
-const insertMany = 16
+// insertSizes are how many events one statement takes, largest first.
+var insertSizes = [...]int{32, 8, 2, 1}
 
 // stmts are the writer's prepared statements.
 type stmts struct {
 	conn          *sql.Conn
 	plain         map[string]*sql.Stmt // BEGIN IMMEDIATE, COMMIT, ROLLBACK
-	insertOne     *sql.Stmt
-	insertMany    *sql.Stmt
+	insert        [len(insertSizes)]*sql.Stmt
 	putCheckpoint *sql.Stmt
 	putState      *sql.Stmt
 	getState      *sql.Stmt
@@ -478,12 +486,17 @@ func (l *Ledger) prepare(ctx context.Context) error {
 	}
 	const insert = "INSERT INTO events (n, line, hashes, mac, type, cell, call, subject) VALUES "
 	const values = "(?, ?, ?, ?, ?, ?, ?, ?)"
+	for i, n := range insertSizes {
+		st, err := one(insert + values + strings.Repeat(", "+values, n-1))
+		if err != nil {
+			return err
+		}
+		s.insert[i] = st
+	}
 	for _, p := range []struct {
 		to **sql.Stmt
 		q  string
 	}{
-		{&s.insertOne, insert + values},
-		{&s.insertMany, insert + values + strings.Repeat(", "+values, insertMany-1)},
 		{&s.putCheckpoint, "INSERT OR REPLACE INTO checkpoints (size, note) VALUES (?, ?)"},
 		{&s.putState, "INSERT OR REPLACE INTO state (kind, key, n, body) VALUES (?, ?, ?, ?)"},
 		{&s.getState, "SELECT body FROM state WHERE kind = ? AND key = ?"},

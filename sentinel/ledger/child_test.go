@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// childEnv names what a second process of the test binary does; its folder is the first argument after "--".
+const childEnv = "LEDGER_TEST_CHILD"
+
+// children are what a second process can do. Each reports on its standard output.
+var children = map[string]func(dir string) error{
+	"write": childWrite,
+	"hold":  childHold,
+	"open":  childOpen,
+	"small": childSmall,
+}
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(childEnv); name != "" {
+		if err := children[name](os.Args[len(os.Args)-1]); err != nil {
+			fmt.Println("error", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// child is a second process, killed at the end of the test.
+type child struct {
+	*exec.Cmd
+	out *bufio.Scanner
+}
+
+func startChild(t *testing.T, name, dir string, attr *syscall.SysProcAttr) *child {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", "--", dir)
+	cmd.Env = append(os.Environ(), childEnv+"="+name)
+	cmd.Stderr = os.Stderr
+	if attr == nil {
+		attr = &syscall.SysProcAttr{}
+	}
+	attr.Pdeathsig = syscall.SIGKILL
+	cmd.SysProcAttr = attr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c := &child{cmd, bufio.NewScanner(out)}
+	t.Cleanup(c.kill)
+	return c
+}
+
+// kill is kill -9. Calling it again does nothing.
+func (c *child) kill() {
+	if c.ProcessState == nil {
+		_ = c.Process.Kill()
+		_ = c.Wait() // killed is how it should end
+	}
+}
+
+// line reads the child's next line, in time or not at all: the test binary's own limit ends a wait.
+func (c *child) line(t *testing.T) string {
+	t.Helper()
+	if !c.out.Scan() {
+		t.Fatal("the second process said nothing more")
+	}
+	return c.out.Text()
+}
+
+// needRoot skips what needs mounts of its own.
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("host ground skipped: needs root for a mount namespace")
+	}
+}
+
+func pathOf(dir string) string { return filepath.Join(dir, dbName) }
