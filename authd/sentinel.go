@@ -4,6 +4,7 @@ package authd
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/doorward/doorward/authd/grants"
@@ -60,18 +61,13 @@ func (a *Authd) adopt(l *daemon.Link) {
 // were not acknowledged. It returns when the link is over.
 func (a *Authd) attach(l *daemon.Link) {
 	n := &link{Link: l, releases: make(chan sent, 2*grants.MaxWaiting), detached: make(chan struct{})}
-	a.mu.Lock()
-	taken := a.link != nil
-	if !taken {
-		a.link = n
-	}
-	a.mu.Unlock()
-	if taken { // by another that waited for the same old link
+	go a.acknowledge(n)
+	err := a.greet(n)
+	if errors.Is(err, errTaken) {
+		close(n.releases)
 		l.Close()
 		return
 	}
-	go a.acknowledge(n)
-	err := a.greet(n)
 	if err != nil {
 		a.log.Error("sentinel could not be greeted", daemon.KeyErr, err.Error())
 		l.Close()
@@ -83,9 +79,25 @@ func (a *Authd) attach(l *daemon.Link) {
 	a.detach(n)
 }
 
+// errTaken: another connection that waited for the same old link was faster.
+var errTaken = errors.New("another connection is sentinel's link")
+
+// greet makes n the link and writes the first words on it. Until it returns no grant is taken and no revoke answered,
+// so whatever was released under an older link stands on this one before any answer.
 func (a *Authd) greet(n *link) error {
 	a.push.Lock()
 	defer a.push.Unlock()
+	a.order.Lock()
+	defer a.order.Unlock()
+	a.mu.Lock()
+	taken := a.link != nil
+	if !taken {
+		a.link = n
+	}
+	a.mu.Unlock()
+	if taken {
+		return errTaken
+	}
 	pending, err := n.Send("accounts", a.accounts())
 	if err != nil {
 		return err
@@ -191,11 +203,11 @@ func (a *Authd) grant(_ context.Context, c *daemon.Call, req *wire.GrantReq) (*w
 
 // revoke ends grants. When it is answered, no release of theirs follows.
 func (a *Authd) revoke(_ context.Context, c *daemon.Call, req *wire.GrantRef) (*wire.RevokeResp, error) {
+	a.order.Lock()
+	defer a.order.Unlock()
 	if err := a.owns(c); err != nil {
 		return nil, err
 	}
-	a.order.Lock()
-	defer a.order.Unlock()
 	return &wire.RevokeResp{Grants: a.table.Revoke(*req)}, nil
 }
 

@@ -10,8 +10,9 @@ import (
 )
 
 // MaxWaiting is how many releases may wait for sentinel's acknowledgement. Beyond it nothing is released: a release
-// that sentinel does not hear of is a request that no record has.
-const MaxWaiting = 4096
+// that sentinel does not hear of is a request that no record has. So many fit into a socket's buffers, both ways: a link
+// that is told of all of them never waits for itself.
+const MaxWaiting = 1024
 
 // Outbox numbers releases and keeps each until sentinel has acknowledged it. Its methods may run side by side.
 type Outbox struct {
