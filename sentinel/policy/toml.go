@@ -59,8 +59,8 @@ type item struct {
 }
 
 const (
-	maxFile  = 256 << 10 // bytes of one policy file
-	maxDepth = 64        // brackets open at once
+	maxFile  = 64 << 10 // bytes of one policy file
+	maxDepth = 64       // brackets open at once
 )
 
 // shallow refuses text that would drive a recursive parser deep. It counts brackets in strings and comments too, so
