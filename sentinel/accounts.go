@@ -94,7 +94,7 @@ func (s *Sentinel) authdGone() {
 	s.mu.Unlock()
 	for _, l := range all {
 		l.mu.Lock()
-		released := l.released
+		released := len(l.released)
 		l.mu.Unlock()
 		if released == 0 {
 			go s.abandon(s.lifetime, l, wire.CodeUnavailable, "authd went away before the credential was released")

@@ -22,8 +22,8 @@ type live struct {
 	method *describe.Method
 	ticket *ledger.Ticket // of a read: durable before its answer is released
 
-	mu       sync.Mutex // guards what follows
-	released int        // times the credential went out under it
+	mu       sync.Mutex      // guards what follows
+	released map[uint64]bool // the times the credential went out under it, by authd's number
 	sent     []wire.SentReq
 	ended    bool
 	news     chan struct{} // closed and replaced at each change
@@ -34,7 +34,7 @@ const joinFor = 3 * time.Second
 
 // enliven begins to watch a call that may now run.
 func (s *Sentinel) enliven(c ledger.Call, m *describe.Method, t *ledger.Ticket) *live {
-	l := &live{call: c, method: m, ticket: t, news: make(chan struct{})}
+	l := &live{call: c, method: m, ticket: t, released: map[uint64]bool{}, news: make(chan struct{})}
 	s.mu.Lock()
 	s.live[c.Pass] = l
 	s.mu.Unlock()
@@ -150,7 +150,7 @@ func (l *live) settled(ctx context.Context) (int, []wire.SentReq) {
 	defer timeout.Stop()
 	for {
 		l.mu.Lock()
-		released, sent, news := l.released, append([]wire.SentReq(nil), l.sent...), l.news
+		released, sent, news := len(l.released), append([]wire.SentReq(nil), l.sent...), l.news
 		l.mu.Unlock()
 		if len(sent) >= released {
 			return released, sent
@@ -223,7 +223,7 @@ func (s *Sentinel) abandon(ctx context.Context, l *live, code wire.Code, why str
 		return
 	}
 	l.mu.Lock()
-	released := l.released
+	released := len(l.released)
 	l.mu.Unlock()
 	o := notRun(code, why)
 	if released > 0 {
@@ -239,7 +239,7 @@ func (s *Sentinel) abandon(ctx context.Context, l *live, code wire.Code, why str
 func (s *Sentinel) end(ctx context.Context, l *live, o ledger.Outcome) {
 	l.mu.Lock()
 	l.ended = true
-	if o.NotRun && l.released > 0 {
+	if o.NotRun && len(l.released) > 0 {
 		o.NotRun = false
 	}
 	l.mu.Unlock()
@@ -282,7 +282,14 @@ func (s *Sentinel) late(ctx context.Context, req *wire.FinishReq, worker string)
 // sentReport is egress's word of one request.
 func (s *Sentinel) sentReport(ctx context.Context, _ *daemon.Call, req *wire.SentReq) (*wire.Empty, error) {
 	if l := s.liveOf(req.Grant); l != nil {
-		l.tell(func() { l.sent = append(l.sent, *req) })
+		l.tell(func() {
+			for _, have := range l.sent {
+				if have.Instance == req.Instance && have.Seq == req.Seq {
+					return // egress repeats a report until it is answered
+				}
+			}
+			l.sent = append(l.sent, *req)
+		})
 	}
 	if req.Err != nil {
 		s.refused("egress", "worker:"+req.Worker, req.Grant, req.Err.Code, req.Err.Reason)
@@ -291,7 +298,7 @@ func (s *Sentinel) sentReport(ctx context.Context, _ *daemon.Call, req *wire.Sen
 		return &wire.Empty{}, nil
 	}
 	c, err := s.ledger.Sent(ctx, ledger.Sent{Pass: req.Grant, Host: req.Host, Method: req.Method, Path: req.Entry,
-		Status: req.Status, Out: req.Out, In: req.In, Err: errorCode(req.Err)})
+		Status: req.Status, Out: req.Out, In: req.In, Err: errorCode(req.Err), Report: fmt.Sprintf("%s/%d", req.Instance, req.Seq)})
 	if err != nil && !errors.Is(err, ledger.ErrNotFound) {
 		return nil, s.ledgerError(err)
 	}
@@ -303,16 +310,19 @@ func (s *Sentinel) sentReport(ctx context.Context, _ *daemon.Call, req *wire.Sen
 	return &wire.Empty{}, nil
 }
 
-// released is authd's word that a credential went out. It is durable before it is acknowledged; authd repeats it until
-// then.
-func (s *Sentinel) released(ctx context.Context, _ *daemon.Call, req *wire.ReleasedReq) (*wire.Empty, error) {
+// released is authd's word that a credential went out. It counts at once, before a later answer on the link is read;
+// it is acknowledged when it is durable, and authd repeats it until then.
+func (s *Sentinel) released(_ context.Context, c *daemon.Call, req *wire.ReleasedReq) (*wire.Empty, error) {
 	if l := s.liveOf(req.Grant); l != nil {
-		l.tell(func() { l.released++ })
+		l.tell(func() { l.released[req.Seq] = true })
 	}
-	_, _, err := s.ledger.Released(ctx, ledger.Release{Pass: req.Grant, Seq: int64(req.Seq), Entry: fmt.Sprint(req.Entry)})
-	if err != nil && !errors.Is(err, ledger.ErrNotFound) {
-		return nil, s.ledgerError(err)
-	}
+	c.Later(func(ctx context.Context) error {
+		_, _, err := s.ledger.Released(ctx, ledger.Release{Pass: req.Grant, Seq: int64(req.Seq), Entry: fmt.Sprint(req.Entry)})
+		if err != nil && !errors.Is(err, ledger.ErrNotFound) {
+			return s.ledgerError(err)
+		}
+		return nil
+	})
 	return &wire.Empty{}, nil
 }
 

@@ -79,11 +79,16 @@ func (s *Sentinel) witnessed(ctx context.Context, c *ledger.Call) ledger.Outcome
 		return ledger.Outcome{State: ledger.Unknown, Code: string(wire.CodeUnknown)}
 	}
 	var sent []wire.SentReq
+	reports := map[string]bool{}
 	for _, e := range entries {
 		var d ledger.Sent
 		if err := json.Unmarshal(e.Details, &d); err != nil {
 			return ledger.Outcome{State: ledger.Unknown, Code: string(wire.CodeUnknown)}
 		}
+		if reports[d.Report] {
+			continue // told twice, around a restart
+		}
+		reports[d.Report] = true
 		sent = append(sent, wire.SentReq{Method: d.Method, Status: d.Status, Left: true})
 	}
 	return witness(len(c.Releases), sent)
@@ -153,7 +158,8 @@ func (s *Sentinel) look(ctx context.Context, vendor *describe.Connector, m *desc
 	if err != nil {
 		return false, err
 	}
-	args, err := m.SettleArgs(&describe.Call{Values: values, Files: o.Frame.Files, Base: acc.Base, Mark: c.Mark})
+	args, err := m.SettleArgs(&describe.Call{Values: values, Files: o.Frame.Files, Base: acc.Base, Mark: c.Mark,
+		Unix: c.Created.Time().Unix()})
 	if err != nil {
 		return false, err
 	}
@@ -164,12 +170,16 @@ func (s *Sentinel) look(ctx context.Context, vendor *describe.Connector, m *desc
 		return false, err
 	}
 	j.silent = true
-	out, err := s.runRead(ctx, j, false)
+	out, err := s.runRead(ctx, j, true)
 	if code := codeOf(err); err != nil {
 		if slices.Contains([]wire.Code{wire.CodeNotFound, wire.CodeVendorRefused}, code) && strings.Contains(err.Error(), "404") {
 			return false, nil // the very object is not there
 		}
 		return false, err
 	}
-	return strings.Contains(string(out.JSON), c.Mark), nil
+	found := strings.Contains(string(out.JSON), c.Mark)
+	if !found && out.Next != "" {
+		return false, errors.New("the list is longer than one answer, so absence proves nothing")
+	}
+	return found, nil
 }

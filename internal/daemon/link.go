@@ -260,7 +260,9 @@ func (l *Link) read(ctx context.Context, handlers *sync.WaitGroup) error {
 			return err
 		}
 		if v.ordered {
-			l.handle(ctx, v, m, fds)
+			if rest := l.begin(ctx, v, m, fds); rest != nil {
+				handlers.Go(rest)
+			}
 			continue
 		}
 		select {
@@ -270,7 +272,9 @@ func (l *Link) read(ctx context.Context, handlers *sync.WaitGroup) error {
 			return ctx.Err()
 		}
 		handlers.Go(func() {
-			l.handle(ctx, v, m, fds)
+			if rest := l.begin(ctx, v, m, fds); rest != nil {
+				rest()
+			}
 			<-l.slots
 		})
 	}
@@ -296,11 +300,24 @@ func (l *Link) answered(m *wire.Msg, fds []int) error {
 	return nil
 }
 
-// handle runs one handler and writes its answer.
-func (l *Link) handle(ctx context.Context, v *Verb, m *wire.Msg, fds []int) {
+// begin runs one handler and writes its answer, or, where the handler left something for later, returns that and the
+// answer as one function.
+func (l *Link) begin(ctx context.Context, v *Verb, m *wire.Msg, fds []int) (rest func()) {
 	c := &Call{Peer: l.Peer, Link: l, Verb: v.Name, Files: newFiles(fds)}
 	resp, err := v.handle(ctx, c, m.Body)
 	closeFiles(c.Files)
+	if err == nil && c.later != nil {
+		return func() {
+			err := c.later(ctx)
+			l.reply(ctx, v, m, c, resp, err)
+		}
+	}
+	l.reply(ctx, v, m, c, resp, err)
+	return nil
+}
+
+// reply writes the answer of a handler.
+func (l *Link) reply(ctx context.Context, v *Verb, m *wire.Msg, c *Call, resp any, err error) {
 	defer closeFiles(c.attached)
 	out := &wire.Msg{ID: m.ID}
 	files := c.attached

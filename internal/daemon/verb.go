@@ -32,7 +32,12 @@ type Call struct {
 	Files []*os.File
 
 	attached []*os.File
+	later    func(context.Context) error
 }
+
+// Later leaves the rest of a handler to f, which runs out of order: for a verb that is InOrder the next frame is read
+// meanwhile. The answer goes out when f has returned; its error takes the answer's place.
+func (c *Call) Later(f func(context.Context) error) { c.later = f }
 
 // Attach sends f along with the answer, and closes it then, whatever becomes of the answer.
 func (c *Call) Attach(f *os.File) { c.attached = append(c.attached, f) }

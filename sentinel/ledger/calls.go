@@ -667,6 +667,7 @@ type Sent struct {
 	Out    int64  `json:"out"`
 	In     int64  `json:"in"`
 	Err    string `json:"err,omitzero"`
+	Report string `json:"report,omitzero"` // egress's number of it; one that stands twice was told twice
 }
 
 // Sent records what left and adds it up in the call. It returns the call as it is now: an unknown one may be settled.

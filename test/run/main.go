@@ -171,7 +171,7 @@ func (t *tally) fuzz(fuzzTime string) error {
 			if !strings.HasPrefix(name, "Fuzz") {
 				continue
 			}
-			got, err := exec.Command("go", "test", "-run=^$", "-fuzz=^"+name+"$", "-fuzztime="+fuzzTime, pkg).CombinedOutput()
+			got, err := exec.Command("go", "test", "-run=^$", "-fuzz=^"+name+"$", "-fuzztime="+fuzzTime, "-fuzzminimizetime=100x", pkg).CombinedOutput()
 			if err != nil {
 				t.failed++
 				fmt.Printf("FAIL  %s %s\n%s", pkg, name, got)
