@@ -176,7 +176,7 @@ func cut(b []byte, n int) []byte {
 	if len(b) <= n {
 		return b
 	}
-	for i := n; i > n-n/8; i-- {
+	for i := n; i > 0 && i >= n-n/8; i-- {
 		if b[i-1] == '\n' {
 			return b[:i]
 		}

@@ -3,7 +3,6 @@
 package describe
 
 import (
-	"net/url"
 	"slices"
 	"strings"
 )
@@ -46,7 +45,7 @@ func (c *Connector) TokenPage(name string, methods []string) (page string, left 
 		query = append(query, permission+"="+level)
 	}
 	slices.Sort(query)
-	page = strings.NewReplacer("{name}", url.QueryEscape(name), "{scopes}", strings.Join(query, "&")).Replace(c.Tokens.NewURL)
+	page = strings.NewReplacer("{name}", queryEscape(name), "{scopes}", strings.Join(query, "&")).Replace(c.Tokens.NewURL)
 	return page, left
 }
 
@@ -74,4 +73,21 @@ func raise(levels map[string]string, scope string) bool {
 func covered(levels map[string]string, scope string) bool {
 	name, level, ok := permission(scope)
 	return ok && rank(levels[name]) >= rank(level)
+}
+
+// queryEscape is net/url's QueryEscape, which the cell's command would have to link.
+func queryEscape(s string) string {
+	const hexes = "0123456789ABCDEF"
+	var b []byte
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-_.~", c) >= 0:
+			b = append(b, c)
+		case c == ' ':
+			b = append(b, '+')
+		default:
+			b = append(b, '%', hexes[c>>4], hexes[c&15])
+		}
+	}
+	return string(b)
 }
