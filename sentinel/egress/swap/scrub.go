@@ -370,6 +370,9 @@ func unhex(c byte) int {
 	return -1
 }
 
+// In says whether a whole text holds a form.
+func (s *Scrubber) In(text []byte) bool { return s.find(text, 0, true).at < len(text) }
+
 // Text scrubs one whole text, such as a header value, and says how often.
 func (s *Scrubber) Text(text, replacement string) (string, int) {
 	d := []byte(text)

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/doorward/doorward/sentinel/egress/guard"
+	"github.com/doorward/doorward/sentinel/egress/swap"
+)
+
+// Bounds of the pools. A request that changes something gets a connection that was in use a moment ago, or a new one:
+// servers close idle connections without a word, and a write that meets that moment would have an unknown end.
+const (
+	maxIdle      = 128              // connections kept for one partition
+	idleRead     = 90 * time.Second // longest rest of a connection that a read may get
+	idleWrite    = 2 * time.Second  // and one that a write may get
+	maxPartition = 256              // partitions kept
+	idlePart     = 10 * time.Minute // a partition nobody used for so long is dropped
+	keepForms    = 3 * time.Second  // and the forms of its credential after so long
+	dialTimeout  = 20 * time.Second // look-up, connect and handshake together
+)
+
+// partKey separates pools: by account, login and authority, and by every setting that decides whom a connection
+// reaches. Connections, TLS sessions and scrubbers are never shared across it.
+type partKey struct {
+	account    string
+	generation int64
+	credential bool
+	plain      bool
+	to         guard.Authority
+	ca         string // PEM
+	permits    string
+	pin        netip.AddrPort
+}
+
+// partition is one pool.
+type partition struct {
+	key     partKey
+	permits []netip.AddrPort
+	tls     *tls.Config
+	dialer  *guard.Dialer
+	h2After int
+
+	mu     sync.Mutex // guards what follows
+	idle   []*h1conn  // the last used is the last
+	busy   int        // HTTP/1.1 connections in use
+	h2     []*http.ClientConn
+	h2only bool // the server refused HTTP/1.1
+	used   time.Time
+	scrub  *swap.Scrubber
+	forms  []string // what scrub was made of
+}
+
+func newPartition(key partKey, permits []netip.AddrPort, dialer *guard.Dialer, h2After int) (*partition, error) {
+	p := &partition{key: key, permits: permits, dialer: dialer, h2After: h2After}
+	if key.plain {
+		return p, nil
+	}
+	p.tls = &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		ServerName:         key.to.Host.String(),
+		ClientSessionCache: tls.NewLRUClientSessionCache(16),
+	}
+	if key.ca != "" {
+		p.tls.RootCAs = x509.NewCertPool()
+		if !p.tls.RootCAs.AppendCertsFromPEM([]byte(key.ca)) {
+			return nil, errors.New("read the account's CA: no certificate in it")
+		}
+	}
+	return p, nil
+}
+
+// scrubber compiles the secrets once.
+func (p *partition) scrubber(secrets []string) (*swap.Scrubber, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.used = time.Now()
+	if p.scrub != nil && equal(p.forms, secrets) {
+		return p.scrub, nil
+	}
+	s, err := swap.NewScrubber(secrets...)
+	if err != nil {
+		return nil, err
+	}
+	p.scrub, p.forms = s, append([]string(nil), secrets...)
+	return s, nil
+}
+
+func equal(a, b []string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// upConn is a connection for one request: exactly one of its fields is set. For h2 a slot is reserved.
+type upConn struct {
+	h1 *h1conn
+	h2 *http.ClientConn
+}
+
+// get finds or makes a connection. Nothing has been written when it fails.
+func (p *partition) get(ctx context.Context, write bool) (upConn, error) {
+	rest := idleRead
+	if write {
+		rest = idleWrite
+	}
+	p.mu.Lock()
+	p.used = time.Now()
+	for i := len(p.h2) - 1; i >= 0; i-- {
+		if cc := p.h2[i]; cc.Err() != nil {
+			p.h2 = append(p.h2[:i], p.h2[i+1:]...)
+		} else if cc.Reserve() == nil {
+			p.mu.Unlock()
+			return upConn{h2: cc}, nil
+		}
+	}
+	for len(p.idle) > 0 {
+		c := p.idle[len(p.idle)-1]
+		p.idle = p.idle[:len(p.idle)-1]
+		if age := p.used.Sub(c.since); age > rest || age > c.rest {
+			if !write || age > c.rest {
+				_ = c.Close() // the others have rested longer
+				continue
+			}
+			p.idle = append(p.idle, c) // good enough for a read
+			break
+		}
+		p.busy++
+		p.mu.Unlock()
+		if c.alive() {
+			return upConn{h1: c}, nil
+		}
+		_ = c.Close()
+		p.mu.Lock()
+		p.busy--
+	}
+	alpn := []string{"http/1.1"}
+	switch {
+	case p.h2only:
+		alpn = []string{"h2"}
+	case p.busy >= p.h2After: // so many at once: streams of one connection cost less than handshakes
+		alpn = []string{"h2", "http/1.1"}
+	}
+	p.busy++
+	p.mu.Unlock()
+	u, err := p.dial(ctx, alpn)
+	if err != nil || u.h1 == nil {
+		p.mu.Lock()
+		p.busy--
+		p.mu.Unlock()
+	}
+	return u, err
+}
+
+func (p *partition) dial(ctx context.Context, alpn []string) (upConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	to := p.key.to
+	if p.key.pin.IsValid() {
+		host, err := guard.ParseHost(p.key.pin.Addr().String())
+		if err != nil {
+			return upConn{}, err
+		}
+		to.Host = host
+	}
+	raw, err := p.dialer.Dial(ctx, to, p.permits)
+	if err != nil {
+		return upConn{}, err
+	}
+	if p.tls == nil {
+		if a, ok := raw.RemoteAddr().(*net.TCPAddr); !ok || !a.IP.IsLoopback() {
+			_ = raw.Close()
+			return upConn{}, fmt.Errorf("plain http beyond this machine: %w", guard.ErrRefused)
+		}
+		return upConn{h1: newH1(raw, raw)}, nil
+	}
+	cfg := p.tls.Clone()
+	cfg.NextProtos = alpn
+	c := tls.Client(raw, cfg)
+	if err := c.HandshakeContext(ctx); err != nil {
+		_ = raw.Close()
+		var alert tls.AlertError
+		if len(alpn) == 1 && alpn[0] != "h2" && errors.As(err, &alert) && alert == 120 { // no_application_protocol
+			p.mu.Lock()
+			p.h2only = true
+			p.mu.Unlock()
+			return p.dial(ctx, []string{"h2"})
+		}
+		return upConn{}, fmt.Errorf("TLS with %s: %w", p.key.to, err)
+	}
+	if c.ConnectionState().NegotiatedProtocol != "h2" {
+		return upConn{h1: newH1(c, raw)}, nil
+	}
+	cc, err := newH2(ctx, c, p.key.to.String())
+	if err != nil {
+		_ = c.Close()
+		return upConn{}, fmt.Errorf("HTTP/2 with %s: %w", p.key.to, err)
+	}
+	if err := cc.Reserve(); err != nil {
+		_ = cc.Close()
+		return upConn{}, fmt.Errorf("HTTP/2 with %s: %w", p.key.to, err)
+	}
+	p.mu.Lock()
+	p.h2 = append(p.h2, cc)
+	p.mu.Unlock()
+	return upConn{h2: cc}, nil
+}
+
+// newH2 speaks HTTP/2 on a connection that is made already. http.ClientConn never repeats a request.
+func newH2(ctx context.Context, c *tls.Conn, address string) (*http.ClientConn, error) {
+	t := &http.Transport{
+		DialTLSContext:         func(context.Context, string, string) (net.Conn, error) { return c, nil },
+		Protocols:              new(http.Protocols),
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 30 * time.Second},
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: maxHead,
+	}
+	t.Protocols.SetHTTP2(true)
+	return t.NewClientConn(ctx, "https", address)
+}
+
+// put gives an HTTP/1.1 connection back, or closes it.
+func (p *partition) put(c *h1conn, reusable bool) {
+	p.mu.Lock()
+	p.busy--
+	if reusable && len(p.idle) < maxIdle {
+		c.since = time.Now()
+		p.idle = append(p.idle, c)
+		c = nil
+	}
+	p.mu.Unlock()
+	if c != nil {
+		_ = c.Close()
+	}
+}
+
+// prune closes what has rested too long and says whether the partition is of no more use.
+func (p *partition) prune(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now.Sub(p.used) > keepForms {
+		p.scrub, p.forms = nil, nil
+	}
+	kept := p.idle[:0]
+	for _, c := range p.idle {
+		if age := now.Sub(c.since); age > idleRead || age > c.rest {
+			_ = c.Close()
+		} else {
+			kept = append(kept, c)
+		}
+	}
+	clear(p.idle[len(kept):])
+	p.idle = kept
+	if p.busy > 0 || now.Sub(p.used) < idlePart {
+		return false
+	}
+	for _, cc := range p.h2 {
+		if cc.InFlight() > 0 {
+			return false
+		}
+	}
+	p.close()
+	return true
+}
+
+// close ends every connection that rests. Precondition: p.mu is held.
+func (p *partition) close() {
+	for _, c := range p.idle {
+		_ = c.Close()
+	}
+	for _, cc := range p.h2 {
+		_ = cc.Close()
+	}
+	p.idle, p.h2, p.scrub, p.forms = nil, nil, nil, nil
+}
+
+// pools is all partitions.
+type pools struct {
+	dialer  *guard.Dialer
+	h2After int
+
+	mu    sync.Mutex // guards parts
+	parts map[partKey]*partition
+}
+
+func (ps *pools) get(key partKey, permits []netip.AddrPort) (*partition, error) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if p := ps.parts[key]; p != nil {
+		return p, nil
+	}
+	if len(ps.parts) >= maxPartition {
+		return nil, errors.New("too many accounts and hosts at once")
+	}
+	p, err := newPartition(key, permits, ps.dialer, ps.h2After)
+	if err != nil {
+		return nil, err
+	}
+	p.used = time.Now()
+	ps.parts[key] = p
+	return p, nil
+}
+
+func (ps *pools) prune(now time.Time) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for k, p := range ps.parts {
+		if p.prune(now) {
+			delete(ps.parts, k)
+		}
+	}
+}
+
+func (ps *pools) close() {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for _, p := range ps.parts {
+		p.mu.Lock()
+		p.close()
+		p.mu.Unlock()
+	}
+}
