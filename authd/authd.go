@@ -127,13 +127,13 @@ func New(s *store.Store, log *slog.Logger, fatal func(error)) (*Authd, error) {
 	}, nil
 }
 
-// clock reads both clocks.
+// clock reads both clocks. Round takes the monotonic reading off, so that the wall clock is compared as it is set.
 func clock() (grants.Now, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
 		return grants.Now{}, fmt.Errorf("read boot clock: %w", err)
 	}
-	return grants.Now{Wall: time.Now(), Boot: time.Duration(ts.Nano())}, nil
+	return grants.Now{Wall: time.Now().Round(0), Boot: time.Duration(ts.Nano())}, nil
 }
 
 // servers are authd's sockets with their verb tables. listener gives the socket of a FileDescriptorName.

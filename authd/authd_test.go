@@ -698,3 +698,30 @@ func TestLK07NoCredentialInLogsAnswersOrFiles(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// Both clocks count: a wall clock set forward ends grants although no time has passed.
+func TestTheWallClockCounts(t *testing.T) {
+	now, err := clock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	later, err := clock()
+	if err != nil || later.Boot < now.Boot || now.Boot <= 0 {
+		t.Fatal(now, later, err)
+	}
+	if now.Wall != now.Wall.Round(0) {
+		t.Error("the wall reading carries a monotonic one, and comparing would ignore the wall")
+	}
+	w := start(t)
+	s := w.sentinel()
+	worker, egress := w.dial("authd-worker", githubID), w.dial("authd-egress", egressID)
+	req := w.borrowed(s, worker, "a")
+	if _, err := ask[wire.ResolveResp](egress, "resolve", &req); err != nil {
+		t.Fatalf("control: %v", err)
+	}
+	w.ahead.Store(int64(2 * time.Minute))
+	_, err = ask[wire.ResolveResp](egress, "resolve", &req)
+	if c := code(err); c != wire.CodeExpired && c != wire.CodeBadGrant { // or swept already
+		t.Errorf("%v", err)
+	}
+}

@@ -12,9 +12,11 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/doorward/doorward/authd/grants"
 	"github.com/doorward/doorward/authd/store"
 	"github.com/doorward/doorward/internal/daemon"
 	"github.com/doorward/doorward/internal/peer"
@@ -43,7 +45,8 @@ type world struct {
 	as     *pretender
 	stop   context.CancelFunc
 	ended  chan struct{}
-	mu     sync.Mutex // guards fatals
+	ahead  atomic.Int64 // nanoseconds that authd's wall clock is set forward
+	mu     sync.Mutex   // guards fatals
 	fatals []error
 }
 
@@ -137,6 +140,11 @@ func on(t testing.TB, dir string, s *store.Store) *world {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	w.authd.clock = func() (grants.Now, error) {
+		now, err := clock()
+		now.Wall = now.Wall.Add(time.Duration(w.ahead.Load()))
+		return now, err
 	}
 	servers, err := w.authd.servers(func(name string) (*peer.Listener, error) {
 		ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: w.path(name), Net: "unix"})
