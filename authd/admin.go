@@ -18,7 +18,8 @@ import (
 func (a *Authd) unlock(ctx context.Context, c *daemon.Call, req *wire.UnlockReq) (*wire.Empty, error) {
 	defer clear(req.Passphrase)
 	if !a.store.Locked() {
-		return nil, a.refused(c, "", wire.Refuse(wire.CodeUsage, "the store is open already", "nothing needs to be done"))
+		return nil, a.refused(c, "", wire.Refuse(wire.CodeUsage, "the store is open already",
+			"nothing needs to be done"))
 	}
 	err := a.store.UnlockPassphrase(req.Passphrase)
 	freeMemory()

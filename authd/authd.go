@@ -235,7 +235,8 @@ func (a *Authd) told(c *daemon.Call, err error) (*wire.Error, string) {
 		return locked(), "the store is locked"
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		a.log.Error("disk full", daemon.KeyVerb, c.Verb, daemon.KeyErr, err.Error())
-		return wire.Refuse(wire.CodeFull, "authd's disk is full; nothing was changed", "make room, then try again"), "disk full"
+		return wire.Refuse(wire.CodeFull, "authd's disk is full; nothing was changed",
+			"make room, then try again"), "disk full"
 	}
 	a.log.Error("failed", daemon.KeyVerb, c.Verb, daemon.KeyErr, err.Error())
 	if errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrNewer) {

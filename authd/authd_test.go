@@ -31,7 +31,8 @@ func TestACallGetsItsCredentialOnlyInEgress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !surrogate.Marked([]byte(lent.Surrogate)) || !surrogate.ChecksumHolds([]byte(lent.Surrogate)) ||
+	stand := []byte(lent.Surrogate)
+	if !surrogate.Marked(stand) || !surrogate.ChecksumHolds(stand) ||
 		len(lent.Surrogate) != len(token) || lent.Mark != "mark-a" || lent.Account != "work" || lent.Owner != "octocat" {
 		t.Errorf("%+v", lent)
 	}
@@ -40,7 +41,8 @@ func TestACallGetsItsCredentialOnlyInEgress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Secret != token || !slices.Equal(got.Scrub, []string{token}) || got.Call != "call-a" || got.Entry.Name != "call" {
+	if got.Secret != token || !slices.Equal(got.Scrub, []string{token}) || got.Call != "call-a" ||
+		got.Entry.Name != "call" {
 		t.Errorf("secret right: %v; entry %+v", got.Secret == token, got.Entry)
 	}
 	if r := receive(t, s.released); r.Grant != g.Grant || r.Seq != 1 || r.Entry != 0 {
@@ -120,7 +122,8 @@ func TestAWorkerGetsNothingThatIsNotItsOwn(t *testing.T) {
 		{"another frame", github, func(b *wire.BorrowReq) { b.Frame[0]++ }, "the grant is for another frame"},
 		{"another cell", github, func(b *wire.BorrowReq) { b.Cell = "play" }, "the grant is another caller's"},
 		{"another session", github, func(b *wire.BorrowReq) { b.Session = "run-2" }, "the grant is another caller's"},
-		{"as if sentinel executed", github, func(b *wire.BorrowReq) { b.Cell, b.Session = "", "" }, "the grant is another caller's"},
+		{"as if sentinel executed", github, func(b *wire.BorrowReq) { b.Cell, b.Session = "", "" },
+			"the grant is another caller's"},
 		{"a guessed name", github, func(b *wire.BorrowReq) { b.Grant += "x" }, "no live grant of that name"},
 	}
 	for _, attack := range attacks {
@@ -160,7 +163,8 @@ func TestAWorkerGetsNothingThatIsNotItsOwn(t *testing.T) {
 		recorded(t, s, "borrow", wire.CodeBadGrant, "no live grant of that name")
 		egress := w.dial("authd-egress", egressID)
 		req := wire.ResolveReq{Grant: g.Grant, Surrogate: lent.Surrogate, Worker: "github"}
-		if got, err := ask[wire.ResolveResp](egress, "resolve", &req); code(err) != wire.CodeBadGrant || got.Secret != "" {
+		got, err := ask[wire.ResolveResp](egress, "resolve", &req)
+		if code(err) != wire.CodeBadGrant || got.Secret != "" {
 			t.Fatal(err)
 		}
 		recorded(t, s, "resolve", wire.CodeBadGrant, "no live grant of that name")
@@ -247,7 +251,8 @@ func TestARestartOfAuthdVoidsGrants(t *testing.T) {
 	if second := s.heard(); second.Instance == first.Instance || len(second.Accounts) != 1 {
 		t.Errorf("%+v", second)
 	}
-	if _, err := ask[wire.ResolveResp](w.dial("authd-egress", egressID), "resolve", &req); code(err) != wire.CodeBadGrant {
+	_, err := ask[wire.ResolveResp](w.dial("authd-egress", egressID), "resolve", &req)
+	if code(err) != wire.CodeBadGrant {
 		t.Errorf("an old surrogate: %v", err)
 	}
 	recorded(t, s, "resolve", wire.CodeBadGrant, "no live grant of that name")
@@ -257,7 +262,8 @@ func TestARestartOfAuthdVoidsGrants(t *testing.T) {
 	}
 	recorded(t, s, "borrow", wire.CodeBadGrant, "no live grant of that name")
 	// The control: the same, granted in this run.
-	if _, err := ask[wire.ResolveResp](w.dial("authd-egress", egressID), "resolve", ptr(w.borrowed(s, worker, "a"))); err != nil {
+	again := w.borrowed(s, worker, "a")
+	if _, err := ask[wire.ResolveResp](w.dial("authd-egress", egressID), "resolve", &again); err != nil {
 		t.Errorf("control: %v", err)
 	}
 }
@@ -405,7 +411,8 @@ func TestNoReleaseAfterTheAnswerToRevoke(t *testing.T) {
 		for range resolved {
 			<-s.released
 		}
-		if _, err := ask[wire.ResolveResp](w.dial("authd-egress", egressID), "resolve", &req); code(err) != wire.CodeBadGrant {
+		_, err := ask[wire.ResolveResp](w.dial("authd-egress", egressID), "resolve", &req)
+		if code(err) != wire.CodeBadGrant {
 			t.Fatal(err)
 		}
 	}
@@ -520,7 +527,8 @@ func TestLockedAnswersLocked(t *testing.T) {
 	if heard := s.heard(); !heard.Locked || heard.Accounts != nil {
 		t.Errorf("%+v", heard)
 	}
-	person, worker, egress := w.person(), w.dial("authd-worker", githubID), w.dial("authd-egress", egressID)
+	person := w.person()
+	worker, egress := w.dial("authd-worker", githubID), w.dial("authd-egress", egressID)
 	answers := map[string]error{}
 	_, answers["grant"] = ask[wire.Empty](s.Link, "grant", &wire.GrantReq{Grant: "grant-0123456789"})
 	_, answers["checkpoint"] = ask[wire.Empty](s.Link, "checkpoint", &wire.CheckpointReq{Note: []byte("n"), Size: 1})
@@ -638,7 +646,8 @@ func TestTheNewestCheckpointComesBack(t *testing.T) {
 func TestLK07NoCredentialInLogsAnswersOrFiles(t *testing.T) {
 	w := start(t)
 	s := w.sentinel()
-	person, worker, egress := w.person(), w.dial("authd-worker", githubID), w.dial("authd-egress", egressID)
+	person := w.person()
+	worker, egress := w.dial("authd-worker", githubID), w.dial("authd-egress", egressID)
 	const secret = `pa"ss&w%rd-3f9b2c71`
 	var answers bytes.Buffer
 	note := func(v any, err error) {
@@ -652,7 +661,9 @@ func TestLK07NoCredentialInLogsAnswersOrFiles(t *testing.T) {
 		}
 	}
 	set := githubAccount("leak")
-	add := &wire.AddReq{Name: "leak", Vendor: set.Vendor, Base: set.Base, Placement: set.Placement, Secret: []byte(secret)}
+	add := &wire.AddReq{
+		Name: "leak", Vendor: set.Vendor, Base: set.Base, Placement: set.Placement, Secret: []byte(secret),
+	}
 	added, err := ask[wire.AccountsResp](person, "add", add)
 	note(added, err)
 	if err != nil {
@@ -671,11 +682,13 @@ func TestLK07NoCredentialInLogsAnswersOrFiles(t *testing.T) {
 	note(ask[wire.Empty](s.Link, "grant", &g))
 	lent, err := ask[wire.BorrowResp](worker, "borrow", ptr(borrowOf(g)))
 	note(lent, err)
-	got, err := ask[wire.ResolveResp](egress, "resolve", &wire.ResolveReq{Grant: g.Grant, Surrogate: lent.Surrogate, Worker: "github"})
+	got, err := ask[wire.ResolveResp](egress, "resolve",
+		&wire.ResolveReq{Grant: g.Grant, Surrogate: lent.Surrogate, Worker: "github"})
 	if err != nil || got.Secret != secret {
 		t.Fatalf("control: egress does not get it: %v", err)
 	}
-	note(ask[wire.ResolveResp](egress, "resolve", &wire.ResolveReq{Grant: g.Grant, Surrogate: secret, Worker: "github"}))
+	note(ask[wire.ResolveResp](egress, "resolve",
+		&wire.ResolveReq{Grant: g.Grant, Surrogate: secret, Worker: "github"}))
 	note(ask[wire.AccountsResp](person, "list", &wire.Empty{}))
 	for len(s.accounts) > 0 {
 		note(<-s.accounts, nil)

@@ -141,7 +141,9 @@ func BenchmarkPlainIPC(b *testing.B) {
 	server := &daemon.Server{
 		Name: "plain", Listener: peer.NewListener(ln, w.as, nil), Log: w.authd.log,
 		Verbs: []daemon.Verb{daemon.On("resolve", peer.Daemon("egress"),
-			func(context.Context, *daemon.Call, *wire.ResolveReq) (*wire.ResolveResp, error) { return answer, nil }).InOrder()},
+			func(context.Context, *daemon.Call, *wire.ResolveReq) (*wire.ResolveResp, error) {
+				return answer, nil
+			}).InOrder()},
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -60,7 +60,9 @@ func (a *Authd) adopt(l *daemon.Link) {
 // attach makes l sentinel's link, greets it with the accounts and the newest checkpoint, and repeats the releases that
 // were not acknowledged. It returns when the link is over.
 func (a *Authd) attach(l *daemon.Link) {
-	n := &link{Link: l, releases: make(chan sent, 2*grants.MaxWaiting), detached: make(chan struct{})}
+	n := &link{
+		Link: l, releases: make(chan sent, 2*grants.MaxWaiting), detached: make(chan struct{}),
+	}
 	go a.acknowledge(n)
 	err := a.greet(n)
 	if errors.Is(err, errTaken) {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -198,7 +197,7 @@ func (w *world) try(name string, who peer.Identity, pushed ...daemon.Verb) (*dae
 	w.as.mu.Lock()
 	w.as.id = who
 	w.as.mu.Unlock()
-	c := &daemon.Client{Path: w.path(name), Name: name, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Pushed: pushed}
+	c := &daemon.Client{Path: w.path(name), Name: name, Log: slog.New(slog.DiscardHandler), Pushed: pushed}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	l, err := c.Link(ctx)

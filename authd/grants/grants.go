@@ -173,12 +173,14 @@ func malformed(told string) error { return refuse(wire.CodeBadGrant, WhyMalforme
 func fits(req *wire.GrantReq, account *store.Account) error {
 	switch {
 	case account == nil || account.Name != req.Account:
-		return refuse(wire.CodeNotConfigured, WhyNoAccount, "there is no account of that name", "see `doorward account list`")
+		return refuse(wire.CodeNotConfigured, WhyNoAccount, "there is no account of that name",
+			"see `doorward account list`")
 	case account.Digest != req.Digest || account.Generation != req.Generation:
 		return refuse(wire.CodeNotConnected, WhyUndecided, "the account is not the one that was decided on",
 			"have a person decide on it: see `doorward pending`")
 	case !account.Allows(req.Worker):
-		return refuse(wire.CodeNotAllowed, WhyNotListed, "the account is not for this worker", "see `doorward account show`")
+		return refuse(wire.CodeNotAllowed, WhyNotListed, "the account is not for this worker",
+			"see `doorward account show`")
 	}
 	return nil
 }

@@ -208,13 +208,17 @@ func TestBorrowExhaustively(t *testing.T) {
 									t.Fatal(err)
 								}
 								state.value(table)
-								req := wire.BorrowReq{Grant: "grant-0123456789", Cell: cell.value, Session: session.value, Frame: frame.value}
+								req := wire.BorrowReq{
+									Grant: "grant-0123456789", Cell: cell.value, Session: session.value, Frame: frame.value,
+								}
 								resp, err := table.Borrow(when.value, worker.value, req, of.value(account()), rand.Reader)
-								name := fmt.Sprintf("%s, %s, %s, %s, %s, %s, account %s", state.name, worker.name, cell.name,
+								name := fmt.Sprintf("%s, %s, %s, %s, %s, %s, account %s", state.name, worker.name,
+									cell.name,
 									session.name, frame.name, when.name, of.name)
 								if len(wrong) == 0 {
 									done++
-									if err != nil || !surrogate.Marked([]byte(resp.Surrogate)) || resp.Mark != "mark" {
+									minted := surrogate.Marked([]byte(resp.Surrogate))
+									if err != nil || !minted || resp.Mark != "mark" {
 										t.Fatalf("%s: %v", name, err)
 									}
 									continue
@@ -228,7 +232,8 @@ func TestBorrowExhaustively(t *testing.T) {
 								}
 								// A stranger's attempt takes nothing from the honest worker.
 								if len(state.refused) == 0 && len(when.refused) == 0 {
-									if _, err := table.Borrow(when.value, "github", borrowing(), account(), rand.Reader); err != nil {
+									_, err := table.Borrow(when.value, "github", borrowing(), account(), rand.Reader)
+									if err != nil {
 										t.Fatalf("%s: afterwards the honest one is refused: %v", name, err)
 									}
 								}
@@ -315,11 +320,14 @@ func TestResolveExhaustively(t *testing.T) {
 							}
 							var resp wire.BorrowResp
 							if state.value != "granted" {
-								if resp, err = table.Borrow(start, "github", borrowing(), account(), rand.Reader); err != nil {
+								resp, err = table.Borrow(start, "github", borrowing(), account(), rand.Reader)
+								if err != nil {
 									t.Fatal(err)
 								}
 							}
-							ask := wire.ResolveReq{Grant: "grant-0123456789", Worker: worker.value, Entry: entry.value, Surrogate: sur.value}
+							ask := wire.ResolveReq{
+								Grant: "grant-0123456789", Worker: worker.value, Entry: entry.value, Surrogate: sur.value,
+							}
 							if sur.value == own {
 								ask.Surrogate = resp.Surrogate
 							}
@@ -345,7 +353,8 @@ func TestResolveExhaustively(t *testing.T) {
 								wrong = append(wrong, sur.refusedWithout)
 							}
 							got, wants, err := table.Resolve(when.value, ask, of.value(account()))
-							name := fmt.Sprintf("%s, %s, surrogate: %s, entry: %s, %s, account %s", state.name, worker.name, sur.name,
+							name := fmt.Sprintf("%s, %s, surrogate: %s, entry: %s, %s, account %s", state.name, worker.name,
+								sur.name,
 								entry.name, when.name, of.name)
 							if len(wrong) > 0 {
 								if err == nil || wants || got.Call != "" {
@@ -357,8 +366,10 @@ func TestResolveExhaustively(t *testing.T) {
 								continue
 							}
 							resolved++
-							if err != nil || wants != (entry.value == withCredential) || got.Call != "call-1" || got.Cell != "work" ||
-								got.Entry.Name != request().Entries[entry.value].Name || got.Generation != 3 || got.Secret != "" ||
+							if err != nil || wants != (entry.value == withCredential) || got.Call != "call-1" ||
+								got.Cell != "work" ||
+								got.Entry.Name != request().Entries[entry.value].Name || got.Generation != 3 ||
+								got.Secret != "" ||
 								string(got.CA) != "ca" || !slices.Equal(got.Permit, []string{"10.0.0.1:443"}) {
 								t.Fatalf("%s: %+v, %v", name, got.Entry, err)
 							}

@@ -494,7 +494,7 @@ func TestDamageKeepsTheStoreShut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		step := max(1, len(b)/60)
+		step := max(1, len(b)/24)
 		for i := 0; i < len(b); i += step {
 			err := attempt(t, rewrite(name, func(b []byte) []byte { b[i] ^= 0x01; return b }))
 			if err == nil {

@@ -34,11 +34,12 @@ var may = map[string][]string{
 	"cli/guide":    {},
 	"cli/operator": {"internal/wire", "internal/describe", "internal/leaks", "internal/visible", "cli/operator/..."},
 
-	"authd":           {"authd/...", "internal/daemon", "internal/peer", "internal/secret", "internal/wire"},
-	"authd/store":     {"authd/guarded", "internal/secret", "internal/wire"},
+	"authd": {"authd/grants", "authd/store", "internal/daemon", "internal/peer", "internal/wire",
+		"test: authd/surrogate", "test: internal/leaks"},
+	"authd/store":     {"authd/guarded", "authd/surrogate", "internal/wire"},
 	"authd/surrogate": {},
-	"authd/guarded":   {"internal/secret"},
-	"authd/grants":    {"authd/surrogate", "internal/secret", "internal/wire"},
+	"authd/guarded":   {},
+	"authd/grants":    {"authd/store", "authd/surrogate", "internal/wire"},
 
 	"sentinel": {"internal/daemon", "internal/describe", "internal/peer", "internal/wire", "sentinel/ledger",
 		"sentinel/policy", "sentinel/prepared", "sentinel/spool"},
