@@ -59,6 +59,7 @@ type Server struct {
 	// negative from the start.
 	H2After int
 
+	once    sync.Once
 	pools   pools
 	live    live
 	follow  follow
@@ -69,13 +70,7 @@ type Server struct {
 
 // Serve accepts until ctx ends, and returns when the last request has.
 func (s *Server) Serve(ctx context.Context) error {
-	if s.H2After == 0 {
-		s.H2After = 16
-	}
-	s.pools = pools{dialer: s.Dialer, h2After: max(0, s.H2After), parts: map[partKey]*partition{}}
-	s.live.init()
-	s.follow.init()
-	s.workers = map[string]int{}
+	s.setUp()
 	stop := context.AfterFunc(ctx, func() {
 		_ = s.Listener.Close()
 		s.live.cut(&wire.GrantRef{All: true})
@@ -103,8 +98,21 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 }
 
+func (s *Server) setUp() {
+	s.once.Do(func() {
+		if s.H2After == 0 {
+			s.H2After = 16
+		}
+		s.pools = pools{dialer: s.Dialer, h2After: max(0, s.H2After), parts: map[partKey]*partition{}}
+		s.live.init()
+		s.follow.init()
+		s.workers = map[string]int{}
+	})
+}
+
 // Cut ends live traffic: of a grant, a cell, an account, or all. It is the handler of sentinel's verb.
 func (s *Server) Cut(_ context.Context, _ *daemon.Call, ref *wire.GrantRef) (*wire.Empty, error) {
+	s.setUp()
 	n := s.live.cut(ref)
 	s.follow.forget(ref)
 	s.Log.Info("cut", daemon.KeyGrant, ref.Grant, daemon.KeyCell, ref.Cell, daemon.KeyAccount, ref.Account, "all", ref.All, daemon.KeyCount, n)
