@@ -116,30 +116,38 @@ const (
 	factApproved  = "approved"
 )
 
-// mentions adds to need the attributes of the context that a policy looks at. It is false where the policy takes the
-// context as a whole.
-func mentions(p *ast.Policy, need map[string]bool) bool {
-	whole := false
+// needs is what the policies of a slice look at.
+type needs struct {
+	facts     map[string]bool
+	arguments map[string]bool
+	all       bool // the arguments as a whole
+}
+
+// of adds what a policy looks at. No policy takes the context as a whole: approvalForm has refused it.
+func (n *needs) of(p *ast.Policy) {
+	see := func(x ast.StrOpNode) bool {
+		switch name := string(x.Value); {
+		case isArguments(x.Arg):
+			n.arguments[name] = true
+		case isContext(x.Arg):
+			n.facts[name] = true
+			n.all = n.all || name == factArguments
+		default:
+			return true
+		}
+		return false
+	}
 	for _, c := range p.Conditions {
-		ast.Inspect(ast.NewNode(c.Body), func(n ast.IsNode) bool {
-			switch x := n.(type) {
+		ast.Inspect(ast.NewNode(c.Body), func(node ast.IsNode) bool {
+			switch x := node.(type) {
 			case ast.NodeTypeAccess:
-				if isContext(x.Arg) {
-					need[string(x.Value)] = true
-					return false
-				}
+				return see(x.StrOpNode)
 			case ast.NodeTypeHas:
-				if isContext(x.Arg) {
-					need[string(x.Value)] = true
-					return false
-				}
-			case ast.NodeTypeVariable:
-				whole = whole || x.Name == "context"
+				return see(x.StrOpNode)
 			}
 			return true
 		})
 	}
-	return !whole
 }
 
 // context makes the facts that the slice's policies look at, without approved: the more there are, the longer a
@@ -149,8 +157,8 @@ func (s *Set) context(ms *methodSlice, c *Call) types.RecordMap {
 	for i := range ms.facts {
 		m[types.String(ms.facts[i].name)] = ms.facts[i].of(s, c)
 	}
-	if ms.arguments {
-		m[factArguments] = arguments(c)
+	if ms.arguments != nil {
+		m[factArguments] = arguments(c, ms.arguments)
 	}
 	return m
 }
@@ -179,10 +187,10 @@ func (s *Set) bulk(c *Call) bool {
 	return c.Method.Class == describe.Read && (c.Reads >= s.ceiling.BulkReads || c.ReadBytes >= s.ceiling.BulkBytes)
 }
 
-func arguments(c *Call) types.Record {
-	m := make(types.RecordMap, len(c.Method.Args))
-	for i := range c.Method.Args {
-		a := &c.Method.Args[i]
+// arguments is the record of a call's arguments, of those in list.
+func arguments(c *Call, list []*describe.Arg) types.Record {
+	m := make(types.RecordMap, len(list))
+	for _, a := range list {
 		v := c.Values[a.Name]
 		switch {
 		case a.Repeat > 1:

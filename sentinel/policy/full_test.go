@@ -8,6 +8,8 @@ import (
 
 	"github.com/cedar-policy/cedar-go"
 	"github.com/cedar-policy/cedar-go/types"
+
+	"github.com/doorward/doorward/internal/describe"
 )
 
 // whole is all rules of a set, with their scopes.
@@ -38,8 +40,12 @@ func verdictInFull(t testing.TB, s *Set, c *Call) Verdict {
 	con := cedar.NewEntityUID("Connector", types.String(c.Connector.Vendor))
 	acc := cedar.NewEntityUID("Account", types.String(c.Connector.Vendor+"/"+c.Account))
 	ents[acc] = types.Entity{UID: acc, Parents: types.NewEntityUIDSet(con)}
+	var all []*describe.Arg
+	for i := range c.Method.Args {
+		all = append(all, &c.Method.Args[i])
+	}
 	run := func(approved bool) (allow, plain bool) {
-		m := types.RecordMap{"arguments": arguments(c), "approved": types.Boolean(approved)}
+		m := types.RecordMap{"arguments": arguments(c, all), "approved": types.Boolean(approved)}
 		for _, f := range facts() {
 			m[types.String(f.name)] = f.of(s, c)
 		}

@@ -51,7 +51,7 @@ type methodSlice struct {
 	action    types.EntityUID
 	entities  types.EntityMap // the action with its group
 	facts     []fact          // that its policies look at
-	arguments bool
+	arguments []*describe.Arg // likewise
 }
 
 // Load reads a folder and compiles it, see Read and Compile.
@@ -173,17 +173,24 @@ func (s *Set) cut() {
 				ms.action: {UID: ms.action, Parents: types.NewEntityUIDSet(group)},
 				group:     {UID: group},
 			}
-			need, all := map[string]bool{}, false
+			need := needs{facts: map[string]bool{}, arguments: map[string]bool{}}
 			for _, r := range s.rules {
 				if r.applies(c.Vendor, name) {
 					ms.rules = append(ms.rules, r.sliced())
-					all = !mentions((*ast.Policy)(r.policy.AST()), need) || all
+					need.of((*ast.Policy)(r.policy.AST()))
 				}
 			}
-			ms.arguments = all || need[factArguments]
 			for _, f := range facts() {
-				if all || need[f.name] {
+				if need.facts[f.name] {
 					ms.facts = append(ms.facts, f)
+				}
+			}
+			if need.all || len(need.arguments) > 0 {
+				ms.arguments = []*describe.Arg{}
+			}
+			for j := range c.Methods[i].Args {
+				if a := &c.Methods[i].Args[j]; need.all || need.arguments[a.Name] {
+					ms.arguments = append(ms.arguments, a)
 				}
 			}
 			s.slices[c.Vendor][name] = ms
