@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ground gives a program a machine of its own to stand on: a private pid, mount and cgroup namespace, with an
-// empty /run, and cgroup paths that begin at a cgroup of its own. So the real binaries, with their fixed socket paths
+// empty /run and /srv, and cgroup paths that begin at a cgroup of its own. So the real binaries, with their fixed socket paths
 // and cgroup names, run many times side by side on one machine, touch nothing of it, and none is left when the program
 // ends, however it ends: the kernel kills a pid namespace with its first process. It needs root and cgroup v2.
 //
@@ -38,6 +38,9 @@ const prefix = "doorward-test-"
 
 // Cgroup is where cgroup2 is mounted inside.
 const Cgroup = "/sys/fs/cgroup"
+
+// Dir is an empty directory inside, in memory, that is gone with the ground.
+const Dir = "/srv"
 
 // Main is TestMain for a package with tests on the host ground. It does not return. Where the ground is missing the
 // tests run all the same, and those that call Need skip.
@@ -171,6 +174,7 @@ func mounts() error {
 	}{
 		{"proc", "/proc", "", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
 		{"tmpfs", "/run", "mode=0755", unix.MS_NOSUID | unix.MS_NODEV},
+		{"tmpfs", Dir, "mode=0755", unix.MS_NOSUID | unix.MS_NODEV},
 		{"cgroup2", Cgroup, "", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
 	} {
 		if err := unix.Mount(m.kind, m.on, m.kind, m.flags, m.data); err != nil {
@@ -251,4 +255,23 @@ func removeTree(dir string) {
 		}
 	}
 	_ = unix.Rmdir(dir)
+}
+
+// KillCgroup kills every process in a cgroup, named from the ground's root.
+func KillCgroup(path string) error {
+	err := os.WriteFile(filepath.Join(Cgroup, path, "cgroup.kill"), []byte("1"), 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// RemoveCgroup kills every process in a cgroup, named from the ground's root, and removes it with everything below.
+func RemoveCgroup(path string) error {
+	dir := filepath.Join(Cgroup, path)
+	remove(dir)
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove cgroup %s: something is left in it: %w", path, err)
+	}
+	return nil
 }
