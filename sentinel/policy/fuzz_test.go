@@ -82,7 +82,16 @@ context.arguments has repo && context.arguments.repo like "a*" } unless { contex
 		`permit (principal, action, resource) when { context has approved };`} {
 		f.Add(seed)
 	}
-	descs := testDescs(f)
+	descs := testDescs(f)[1:]
+	for _, c := range descs { // few methods, so that a round is short
+		c.Methods = slices.DeleteFunc(c.Methods, func(m describe.Method) bool {
+			return !slices.Contains([]string{"repos", "repo-create", "comment", "issues", "event-create"}, m.Name)
+		})
+	}
+	bare, err := Compile(Files{PolicyFile: []byte(dontAsk)}, descs)
+	if err != nil {
+		f.Fatal(err)
+	}
 	f.Fuzz(func(t *testing.T, text string) {
 		s, err := Compile(Files{PolicyFile: []byte(dontAsk), "own.cedar": []byte(text)}, descs)
 		if err != nil {
@@ -93,10 +102,6 @@ context.arguments has repo && context.arguments.repo like "a*" } unless { contex
 		}
 		holds(t, s)
 		// Whatever a person's rules are, they let nothing go that would not go without them.
-		bare, err := Compile(Files{PolicyFile: []byte(dontAsk)}, descs)
-		if err != nil {
-			t.Fatal(err)
-		}
 		for _, m := range []string{"repos", "repo-create", "comment"} {
 			c := callOf(t, s, "github", m, values("repo=a/b name=x number=1 body=x"))
 			if with, without := s.Decide(c, nil).Verdict, bare.Decide(c, nil).Verdict; with == Allow && without != Allow {
