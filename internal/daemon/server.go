@@ -112,7 +112,7 @@ func temporary(err error) bool {
 func (s *Server) one(ctx context.Context, c *peer.Conn, verbs map[string]*Verb) {
 	defer c.Close()
 	who := c.Peer
-	who.Session = "" // a cell has one allowance
+	who.Session, who.Start = "", 0 // a cell has one allowance
 	if !s.admit(who, 1) {
 		s.fault(Fault{Kind: FaultTooMany, Peer: c.Peer, Err: fmt.Errorf("more than %d connections", s.PerPeer)})
 		return

@@ -272,6 +272,13 @@ func mustParse(t *testing.T, path string) Identity {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if id.Kind == Cell {
+		var st unix.Stat_t
+		if err := unix.Stat(ground.Cgroup+cellsSlice+id.Unit+"/"+id.Session, &st); err != nil {
+			t.Fatal(err)
+		}
+		id.Start = st.Ino
+	}
 	return id
 }
 
@@ -475,14 +482,19 @@ func TestCgroupMadeAnew(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		path := "/doorward.slice/doorward-cells.slice/doorward-cell@anew.service/payload"
 		h, c := r.dialFrom(t, path, syscall.SysProcAttr{})
-		r.want(t, c, mustParse(t, path))
+		first := mustParse(t, path)
+		r.want(t, c, first)
 		h.kill(t)
 		if err := unix.Rmdir(ground.Cgroup + path); err != nil {
 			t.Fatal(err)
 		}
 		r.refused(t, c, ErrGone)
 		_, c = r.dialFrom(t, path, syscall.SysProcAttr{})
-		r.want(t, c, mustParse(t, path))
+		second := mustParse(t, path)
+		r.want(t, c, second)
+		if second.Start == first.Start {
+			t.Error("two starts of a session have one number")
+		}
 	})
 }
 

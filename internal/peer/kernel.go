@@ -266,7 +266,18 @@ func (k *Kernel) read(pid uint32) (Identity, string, error) {
 		return Identity{}, "", err
 	}
 	id, err := Parse(path)
-	return id, path, err
+	if err != nil {
+		return Identity{}, "", err
+	}
+	if id.Kind == Cell {
+		var st unix.Stat_t
+		session := cellsSlice + id.Unit + "/" + id.Session
+		if err := unix.Fstatat(k.cgroup, session[1:], &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return Identity{}, "", fmt.Errorf("look at cgroup %q: %w: %w", session, err, ErrMismatch)
+		}
+		id.Start = st.Ino
+	}
+	return id, path, nil
 }
 
 // readFile reads a whole file below /proc into buf. A file that does not fit is refused.

@@ -57,6 +57,9 @@ type Identity struct {
 	Worker bool
 	// Session is the component below a cell's unit: `payload`, or `run-` and an id.
 	Session string
+	// Start is the cgroup id of the session's directory: another start of a cell, or another run of the same name, has
+	// another. The kernel gives each id once between two boots.
+	Start uint64
 	// UID is the person's, from the slice.
 	UID uint32
 	// Admin is set for a Person whose process has uid 0 outside every user namespace.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ground gives a program a machine of its own to stand on: a private pid, mount and cgroup namespace, with an
-// empty /run and /srv, and cgroup paths that begin at a cgroup of its own. So the real binaries, with their fixed socket paths
-// and cgroup names, run many times side by side on one machine, touch nothing of it, and none is left when the program
-// ends, however it ends: the kernel kills a pid namespace with its first process. It needs root and cgroup v2.
+// empty /run and /srv, and cgroup paths that begin at a cgroup of its own. So the real binaries, with their fixed
+// socket paths and cgroup names, run many times side by side on one machine, touch nothing of it, and none is left when
+// the program ends, however it ends: the kernel kills a pid namespace with its first process. It needs root and cgroup
+// v2.
 //
 // It is for tests and the demo. No binary that is installed links it; an attacker gains nothing from it without being
 // root already.

@@ -117,7 +117,8 @@ func TestACellSeesOnlyItsOwn(t *testing.T) {
 	if got := ask(t, c.Actor(), probe, "tcp:"+ln.Addr().String()); !strings.Contains(got, "refused") {
 		t.Errorf("a cell reached the machine's loopback: %s", got)
 	}
-	for _, path := range []string{wire.PathAuthdSentinel, wire.PathApprove, wire.PathEgressWorker, wire.CellDir + "sentinel.sock"} {
+	for _, path := range []string{wire.PathAuthdSentinel, wire.PathApprove, wire.PathEgressWorker,
+		wire.CellDir + "sentinel.sock"} {
 		if got := ask(t, c.Actor(), probe, path); !strings.Contains(got, "no such file") {
 			t.Errorf("a cell reached %s: %s", path, got)
 		}
