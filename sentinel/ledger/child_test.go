@@ -25,6 +25,10 @@ var children = map[string]func(dir string) error{
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(childEnv); name != "" {
+		go func() { // the test is gone when its end of the pipe is
+			_, _ = os.Stdin.Read(make([]byte, 1))
+			os.Exit(1)
+		}()
 		if err := children[name](os.Args[len(os.Args)-1]); err != nil {
 			fmt.Println("error", err)
 			os.Exit(1)
@@ -45,11 +49,10 @@ func startChild(t *testing.T, name, dir string, attr *syscall.SysProcAttr) *chil
 	cmd := exec.Command("/proc/self/exe", "--", dir)
 	cmd.Env = append(os.Environ(), childEnv+"="+name)
 	cmd.Stderr = os.Stderr
-	if attr == nil {
-		attr = &syscall.SysProcAttr{}
-	}
-	attr.Pdeathsig = syscall.SIGKILL
 	cmd.SysProcAttr = attr
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
