@@ -80,7 +80,11 @@ func Run(ctx context.Context, p *daemon.Process) error {
 	if err := s.loadDescriptions(); err != nil {
 		return err
 	}
-	l, found, err := ledger.Open(ctx, ledger.Options{Dir: filepath.Join(s.state, "ledger"), Key: key, Log: p.Log,
+	dir := filepath.Join(s.state, "ledger")
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("start: %w", err)
+	}
+	l, found, err := ledger.Open(ctx, ledger.Options{Dir: dir, Key: key, Log: p.Log,
 		OnCheckpoint: s.giveCheckpoint})
 	if err != nil {
 		return fmt.Errorf("start: %w", err)
