@@ -337,6 +337,7 @@ func (o *output) last() error {
 	}
 	x.sent.Complete = true
 	x.report()
+	x.release()
 	o.chunked = true
 	return o.send()
 }

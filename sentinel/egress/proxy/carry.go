@@ -43,8 +43,15 @@ func hungUp(c *peer.Conn) bool {
 // viaH1 sends the request over one HTTP/1.1 connection and carries the answer. Whatever goes wrong, it is not sent
 // again.
 func (x *exchange) viaH1(c *h1conn, plan envelope.Kind, whole []byte) (err error) {
-	reusable := false
-	defer func() { x.part.put(c, reusable && err == nil) }()
+	given := false
+	give := func(reusable bool) {
+		if !given {
+			given = true
+			x.a.uses(nil) // from here on it may be another's
+			x.part.put(c, reusable)
+		}
+	}
+	defer give(false)
 	if !x.a.uses(c) {
 		return cutOff(false)
 	}
@@ -86,11 +93,10 @@ func (x *exchange) viaH1(c *h1conn, plan envelope.Kind, whole []byte) (err error
 	if rerr != nil {
 		return afterLeft(rerr)
 	}
-	if err = x.answer(resp, c); err == nil {
-		reusable = c.reusable(resp) && (up == nil || up.whole)
-	}
-	_ = resp.Body.Close()
-	return err
+	// The connection is given back as soon as the answer has been read, before the worker, which may ask again at once,
+	// has it all.
+	x.release = func() { give(c.reusable(resp) && (up == nil || up.whole)) }
+	return x.answer(resp, c)
 }
 
 // readH1 waits for the answer's head. An error quotes nothing that the server sent.
@@ -268,6 +274,7 @@ func (x *exchange) viaH2(ctx context.Context, cc *http.ClientConn, plan envelope
 	if result != nil {
 		defer newWatch(x.c, x.a.stop).stop()
 	}
+	x.release = func() {}
 	err = x.answer(resp, nil)
 	_ = resp.Body.Close()
 	return err

@@ -335,13 +335,15 @@ func (e *endless) Read(p []byte) (int, error) {
 	if e.n == 0 {
 		return 0, io.EOF
 	}
-	n := min(int64(len(p)), e.n)
-	for i := range p[:n] {
-		p[i] = byte('a' + (e.n-int64(i))%23)
+	n := 0
+	for n < len(p) && int64(n) < e.n {
+		n += copy(p[n:min(int64(len(p)), e.n)], pattern)
 	}
-	e.n -= n
-	return int(n), nil
+	e.n -= int64(n)
+	return n, nil
 }
+
+var pattern = bytes.Repeat([]byte("what a long file has in it, "), 1000)
 
 func TestCase_SW04_HeaderSwapWhateverTheBody(t *testing.T) {
 	c := newCA(t)

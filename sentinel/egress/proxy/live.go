@@ -51,11 +51,15 @@ func (a *active) name(cell, account string) bool {
 	return !a.over
 }
 
-// uses gives the request an upstream connection that a cut closes. It is false where the request has been cut.
+// uses gives the request an upstream connection that a cut closes, or with nil takes it back. It is false where the
+// request has been cut.
 func (a *active) uses(up io.Closer) bool {
 	a.live.mu.Lock()
 	defer a.live.mu.Unlock()
 	a.up = up
+	if a.over {
+		a.up = nil
+	}
 	return !a.over
 }
 

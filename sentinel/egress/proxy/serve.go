@@ -74,7 +74,7 @@ func (s *Server) serve(ctx context.Context, c *peer.Conn) {
 				s.Report(wire.SentReq{Worker: c.Peer.Name, Err: ref.err})
 				w.log(nil, &wire.SentReq{}, ref)
 				w.refuse(ref, true, false)
-				w.drain(1 << 20)
+				w.drain()
 			}
 			return
 		}
@@ -100,6 +100,7 @@ type exchange struct {
 	scrub    *swap.Scrubber
 	repl     string // what stands where the credential was
 	location *guard.URL
+	release  func() // gives the upstream connection back; its answer has been read
 }
 
 // one carries one request and says whether the connection can serve another.
@@ -131,7 +132,7 @@ func (w *worker) one(ctx context.Context, r *head.Request) bool {
 	}
 	w.refuse(ref, x.closing, r.Method == http.MethodHead)
 	if x.closing && !x.body.done {
-		w.drain(1 << 20)
+		w.drain()
 	}
 	return !x.closing
 }
@@ -146,11 +147,11 @@ func (x *exchange) finishBody() bool {
 }
 
 // drain reads what the worker still sends, for a moment: a Unix socket that is closed with unread bytes in it loses the
-// answer that was written.
-func (w *worker) drain(limit int64) {
+// answer that was written, and a worker that is still writing may not look for one.
+func (w *worker) drain() {
 	_ = w.c.CloseWrite()
-	_ = w.c.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
-	_, _ = io.CopyN(io.Discard, w.br, limit)
+	_ = w.c.SetReadDeadline(time.Now().Add(2 * time.Second))
+	_, _ = io.CopyN(io.Discard, w.br, wire.MaxFile)
 }
 
 func (w *worker) refuse(ref *refusal, closing, noBody bool) {
