@@ -166,7 +166,7 @@ func (l *Ledger) EndSession(ctx context.Context, id, why, actor string) ([]Grant
 		if err := t.put(kindSession, id, s); err != nil {
 			return err
 		}
-		t.later(func() { l.view.setSession(s) })
+		t.later(func() { l.view.endSession(s) })
 		if err := t.emit(Event{Type: EvSession, Actor: actor, Cell: s.Cell, Session: id, Details: sessionDetails{
 			What: "ended", Attended: s.Attended, Why: s.Why}}); err != nil {
 			return err

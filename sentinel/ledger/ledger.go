@@ -24,6 +24,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
@@ -82,9 +83,10 @@ type Ledger struct {
 	reserve int64
 
 	lock  *os.File
-	db    *sql.DB   // the writer's
-	conn  *sql.Conn // its only connection
-	reads *sql.DB
+	db    *sql.DB                // the writer's
+	conn  *sql.Conn              // its only connection
+	pool  atomic.Pointer[sql.DB] // the readers'; replaced when the ledger is opened anew under them
+	shm   *os.File               // the -shm file, to ask who holds its locks; closed only after SQLite has let go of it
 	stmts stmts
 	files openFiles
 
@@ -227,10 +229,11 @@ func (l *Ledger) connect(ctx context.Context) error {
 	_, _ = sqlite.Fdatasync(true)
 	_, _ = sqlite.OFDLocking(true)
 	path := filepath.Join(l.dir, dbName)
-	var err error
-	if l.db, err = sql.Open("sqlite", dsn(path, "rwc", "synchronous(FULL)", "wal_autocheckpoint(0)", "cache_size(-8192)")); err != nil {
+	db, err := sql.Open("sqlite", dsn(path, "rwc", "synchronous(FULL)", "wal_autocheckpoint(0)", "cache_size(-8192)"))
+	if err != nil {
 		return err
 	}
+	l.db = db
 	l.db.SetMaxOpenConns(1)
 	if l.conn, err = l.db.Conn(ctx); err != nil {
 		return err
@@ -248,13 +251,41 @@ func (l *Ledger) connect(ctx context.Context) error {
 	if ok != "ok" {
 		return fmt.Errorf("%w: %s; restore a copy, and keep this file for the person", ErrCorrupt, ok)
 	}
-	l.reads, err = sql.Open("sqlite", dsn(path, "rw", "query_only(1)"))
+	if l.shm, err = os.OpenFile(path+"-shm", os.O_RDWR, 0); err != nil {
+		return err
+	}
+	reads, err := sql.Open("sqlite", dsn(path, "rw", "query_only(1)"))
 	if err != nil {
 		return err
 	}
-	l.reads.SetMaxOpenConns(4)
-	l.reads.SetMaxIdleConns(4)
+	reads.SetMaxOpenConns(4)
+	reads.SetMaxIdleConns(4)
+	l.pool.Store(reads)
 	return nil
+}
+
+// reads is the readers' pool.
+func (l *Ledger) reads() *sql.DB { return l.pool.Load() }
+
+// disconnect closes every connection and then, not before, the -shm file: closing that drops the process's locks on it.
+func (l *Ledger) disconnect() error {
+	l.stmts.close()
+	l.stmts = stmts{}
+	var errs []error
+	if p := l.pool.Load(); p != nil {
+		errs = append(errs, p.Close())
+	}
+	if l.conn != nil {
+		errs = append(errs, l.conn.Close())
+	}
+	if l.db != nil {
+		errs = append(errs, l.db.Close())
+	}
+	if l.shm != nil {
+		errs = append(errs, l.shm.Close())
+	}
+	l.conn, l.db, l.shm = nil, nil, nil
+	return errors.Join(errs...)
 }
 
 // busyLimit is how long the writer waits for a lock that somebody else holds.
@@ -292,8 +323,7 @@ func (l *Ledger) Close() error {
 			health = fmt.Errorf("close the ledger: %w", err)
 		}
 	}
-	l.stmts.close()
-	err := errors.Join(l.reads.Close(), l.conn.Close(), l.db.Close())
+	err := l.disconnect()
 	if health == nil && err == nil {
 		err = l.writeMark(mark{clean: true, size: l.head.size, root: l.head.root().String()})
 	}
@@ -303,15 +333,7 @@ func (l *Ledger) Close() error {
 
 // release undoes a failed open.
 func (l *Ledger) release() {
-	if l.reads != nil {
-		l.reads.Close()
-	}
-	if l.conn != nil {
-		l.conn.Close()
-	}
-	if l.db != nil {
-		l.db.Close()
-	}
+	_ = l.disconnect() // the error that is being returned tells more
 	if l.lock != nil {
 		l.lock.Close()
 	}

@@ -58,7 +58,7 @@ func (l *Ledger) CheckpointFile(ctx context.Context) ([]byte, error) {
 			want = append(want, tlog.StoredHashIndex(k, size>>k-1))
 		}
 	}
-	hashes, err := hashReader(ctx, l.reads)(want)
+	hashes, err := hashReader(ctx, l.reads())(want)
 	if err != nil {
 		return nil, l.say(fmt.Errorf("make a checkpoint's locator: %w", err))
 	}

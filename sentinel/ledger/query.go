@@ -30,7 +30,7 @@ type Query struct {
 // Entries returns entries of the record. Limit it: they are all held in memory.
 func (l *Ledger) Entries(ctx context.Context, q Query) ([]Entry, error) {
 	var out []Entry
-	err := each(ctx, l.reads, q, func(e Entry) error {
+	err := each(ctx, l.reads(), q, func(e Entry) error {
 		out = append(out, e)
 		return nil
 	})
@@ -40,8 +40,48 @@ func (l *Ledger) Entries(ctx context.Context, q Query) ([]Entry, error) {
 	return out, nil
 }
 
+// pageSize is how many entries are read at a time: a slow reader must not keep the -wal file from being copied back.
+const pageSize = 512
+
 // each calls fn for each entry that q chooses.
 func each(ctx context.Context, db *sql.DB, q Query, fn func(Entry) error) error {
+	since := ""
+	if !q.Since.IsZero() {
+		since = q.Since.UTC().Format("2006-01-02T15:04:05.000000Z")
+	}
+	for given := 0; ; {
+		es, err := page(ctx, db, q)
+		if err != nil {
+			return err
+		}
+		for _, e := range es {
+			if e.Time < since { // equal lengths, so the order of text is that of time
+				continue
+			}
+			if err := fn(e); err != nil {
+				return err
+			}
+			if given++; q.Limit > 0 && given >= q.Limit {
+				return nil
+			}
+		}
+		if len(es) < pageSize {
+			return nil
+		}
+		last := es[len(es)-1].N
+		if q.Newest && last <= q.From {
+			return nil
+		}
+		if q.Newest {
+			q.To = last
+		} else {
+			q.From = last + 1
+		}
+	}
+}
+
+// page reads the first pageSize entries that q chooses, without regard to Since.
+func page(ctx context.Context, db *sql.DB, q Query) ([]Entry, error) {
 	text := "SELECT n, line FROM events WHERE n >= ?"
 	args := []any{q.From}
 	add := func(cond string, vs ...any) {
@@ -74,39 +114,33 @@ func each(ctx context.Context, db *sql.DB, q Query, fn func(Entry) error) error 
 	if q.Newest {
 		text += " DESC"
 	}
+	n := pageSize
 	if q.Limit > 0 && q.Since.IsZero() {
-		text += fmt.Sprintf(" LIMIT %d", q.Limit)
+		n = min(n, q.Limit)
 	}
+	text += fmt.Sprintf(" LIMIT %d", n)
 	rows, err := db.QueryContext(ctx, text, args...)
 	if err != nil {
-		return fmt.Errorf("read the record: %w", err)
+		return nil, fmt.Errorf("read the record: %w", err)
 	}
 	defer rows.Close()
-	since := ""
-	if !q.Since.IsZero() {
-		since = q.Since.UTC().Format("2006-01-02T15:04:05.000000Z")
-	}
-	for given := 0; rows.Next(); {
+	var out []Entry
+	for rows.Next() {
 		var n int64
 		var line []byte
 		if err := rows.Scan(&n, &line); err != nil {
-			return fmt.Errorf("read the record: %w", err)
+			return nil, fmt.Errorf("read the record: %w", err)
 		}
 		e, err := parse(n, line)
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrCorrupt, err)
+			return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
-		if e.Time < since { // equal lengths, so the order of text is that of time
-			continue
-		}
-		if err := fn(e); err != nil {
-			return err
-		}
-		if given++; q.Limit > 0 && given >= q.Limit {
-			break
-		}
+		out = append(out, e)
 	}
-	return rows.Err()
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("read the record: %w", err)
+	}
+	return out, nil
 }
 
 // Follow calls fn for each entry that q chooses, then for each new one, until ctx ends or fn fails. q.To, q.Newest and
@@ -119,7 +153,7 @@ func (l *Ledger) Follow(ctx context.Context, q Query, fn func(Entry) error) erro
 		l.mu.Unlock()
 		if size > q.From {
 			q.To = size
-			if err := each(ctx, l.reads, q, fn); err != nil {
+			if err := each(ctx, l.reads(), q, fn); err != nil {
 				if ctx.Err() != nil {
 					return nil
 				}
@@ -150,7 +184,7 @@ func (l *Ledger) History(ctx context.Context, id string) ([]Entry, error) {
 
 // Export writes the entries that q chooses as JSON lines.
 func (l *Ledger) Export(ctx context.Context, q Query, w io.Writer) error {
-	err := each(ctx, l.reads, q, func(e Entry) error {
+	err := each(ctx, l.reads(), q, func(e Entry) error {
 		_, err := w.Write(e.Line())
 		return err
 	})

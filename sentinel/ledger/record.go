@@ -175,7 +175,7 @@ func (l *Ledger) Against(ctx context.Context, msg []byte) error {
 	if cp.Size > size {
 		return fmt.Errorf("%w: the checkpoint covers %d entries, the ledger has %d", ErrOlder, cp.Size, size)
 	}
-	root, err := rootAt(ctx, l.reads, cp.Size)
+	root, err := rootAt(ctx, l.reads(), cp.Size)
 	if err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (l *Ledger) Calls(ctx context.Context, f Filter) ([]Call, error) {
 	if f.Limit > 0 {
 		q += fmt.Sprintf(" LIMIT %d", f.Limit)
 	}
-	rows, err := l.reads.QueryContext(ctx, q, args...)
+	rows, err := l.reads().QueryContext(ctx, q, args...)
 	if err != nil {
 		return nil, l.say(fmt.Errorf("list calls: %w", err))
 	}
@@ -251,7 +251,7 @@ func (l *Ledger) Calls(ctx context.Context, f Filter) ([]Call, error) {
 func (l *Ledger) Call(ctx context.Context, id string) (Call, error) {
 	var n int64
 	var body, fixed []byte
-	err := l.reads.QueryRowContext(ctx, "SELECT c.n, c.body, f.body FROM calls c JOIN frames f USING (id) WHERE c.id = ?", id).
+	err := l.reads().QueryRowContext(ctx, "SELECT c.n, c.body, f.body FROM calls c JOIN frames f USING (id) WHERE c.id = ?", id).
 		Scan(&n, &body, &fixed)
 	if isNoRows(err) {
 		return Call{}, fmt.Errorf("call %s: %w", clip(id), ErrNotFound)
@@ -266,7 +266,7 @@ func (l *Ledger) Call(ctx context.Context, id string) (Call, error) {
 // CallOf returns the call that runs under authd's grant pass, or ErrNotFound.
 func (l *Ledger) CallOf(ctx context.Context, pass string) (Call, error) {
 	var id string
-	err := l.reads.QueryRowContext(ctx, "SELECT id FROM calls WHERE pass = ? AND pass <> ''", pass).Scan(&id)
+	err := l.reads().QueryRowContext(ctx, "SELECT id FROM calls WHERE pass = ? AND pass <> ''", pass).Scan(&id)
 	if isNoRows(err) {
 		return Call{}, fmt.Errorf("the call of grant %s: %w", clip(pass), ErrNotFound)
 	}

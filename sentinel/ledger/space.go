@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"io"
 	"path/filepath"
 	"time"
 
@@ -161,18 +161,12 @@ func (l *Ledger) settled(ctx context.Context) error {
 		return nil
 	}
 	if now.db != l.files.db {
-		// The open file has everything and is lost with this process: save it under another name.
-		saved := rescueName
-		if _, err := l.conn.ExecContext(ctx, "VACUUM INTO ?", filepath.Join(l.dir, rescueName)); err != nil {
-			saved = "nothing, " + err.Error()
-		}
-		return fmt.Errorf("%w: %s is not the file that is open (saved as: %s); stop sentinel, verify that and put it in "+
-			"place", ErrGone, dbName, saved)
+		return l.rescue(ctx, dbName+" is not the file that is open")
 	}
 	// Only the -wal went. Its contents are still open: copy them into the main file, sync that, and begin a new one.
 	var busy, pages, moved int
 	if err := l.conn.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &pages, &moved); err != nil || busy != 0 {
-		return fmt.Errorf("%w: %s was deleted and could not be saved (busy %d, %w)", ErrGone, walName, busy, err)
+		return l.rescue(ctx, walName+" was deleted")
 	}
 	if err := l.reconnect(ctx); err != nil {
 		return fmt.Errorf("%w: %s was deleted; its contents are saved, but opening again failed: %w", ErrBroken, walName, err)
@@ -181,11 +175,18 @@ func (l *Ledger) settled(ctx context.Context) error {
 	return nil
 }
 
+// rescue saves what the open files have, which is lost with this process, under another name.
+func (l *Ledger) rescue(ctx context.Context, what string) error {
+	saved := "what was acknowledged is saved as " + rescueName + ": stop sentinel, verify that and put it in place"
+	if _, err := l.conn.ExecContext(ctx, "VACUUM INTO ?", filepath.Join(l.dir, rescueName)); err != nil {
+		saved = "and it could not be saved: " + err.Error()
+	}
+	return fmt.Errorf("%w: %s; %s", ErrGone, what, saved)
+}
+
 // reconnect closes every connection and opens them anew.
 func (l *Ledger) reconnect(ctx context.Context) error {
-	l.stmts.close()
-	l.stmts = stmts{}
-	if err := errors.Join(l.reads.Close(), l.conn.Close(), l.db.Close()); err != nil {
+	if err := l.disconnect(); err != nil {
 		return err
 	}
 	l.files = openFiles{}
@@ -195,17 +196,15 @@ func (l *Ledger) reconnect(ctx context.Context) error {
 	return l.prepare(ctx)
 }
 
-// holder names the process that has SQLite's write lock.
+// holder names the process that has SQLite's write lock: byte 120 of the -shm file (sqlite.org/walformat.html, section
+// 2.3.1), a POSIX lock, so the kernel says whose it is (fcntl(2), F_GETLK).
 func (l *Ledger) holder() string {
-	// The lock of a WAL writer is byte 120 of the -shm file (sqlite.org/walformat.html, section 2.3.1). This process must
-	// not close a descriptor of that file while SQLite has locks on it: they are POSIX locks and would all go.
-	id, err := identify(filepath.Join(l.dir, dbName+"-shm"))
-	if err != nil {
-		return "held by nobody known"
+	if l.shm == nil {
+		return culprit(0)
 	}
-	locks, err := os.ReadFile("/proc/locks")
-	if err != nil {
-		return "held by a process that cannot be named here"
+	lk := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: 120, Len: 1}
+	if err := unix.FcntlFlock(l.shm.Fd(), unix.F_GETLK, &lk); err != nil || lk.Type == unix.F_UNLCK {
+		return culprit(0)
 	}
-	return culprit(lockHolder(locks, id.ino, 120, os.Getpid()))
+	return culprit(int(lk.Pid))
 }

@@ -83,7 +83,7 @@ func (r *Report) First() (Finding, bool) {
 // Verify reads the whole record, as it is durable now, and holds it against itself, its signatures, and the checkpoints
 // in file, which may be nil. Writers are not held up. The error is only about reading; what is wrong is in the report.
 func (l *Ledger) Verify(ctx context.Context, file []byte) (*Report, error) {
-	tx, err := l.reads.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	tx, err := l.reads().BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return nil, l.say(fmt.Errorf("verify the ledger: %w", err))
 	}
@@ -464,7 +464,7 @@ func (l *Ledger) ProveEntry(ctx context.Context, n, size int64) (tlog.RecordProo
 	if have, _ := l.Head(); size > have {
 		return nil, fmt.Errorf("prove entry %d of %d: %w: there are %d", n, size, ErrNotFound, have)
 	}
-	p, err := tlog.ProveRecord(size, n, hashReader(ctx, l.reads))
+	p, err := tlog.ProveRecord(size, n, hashReader(ctx, l.reads()))
 	if err != nil {
 		return nil, l.say(fmt.Errorf("prove entry %d of %d: %w", n, size, err))
 	}
@@ -477,7 +477,7 @@ func (l *Ledger) ProveGrowth(ctx context.Context, old, size int64) (tlog.TreePro
 	if have, _ := l.Head(); old < 1 || old > size || size > have {
 		return nil, fmt.Errorf("prove the growth from %d to %d of %d entries: %w", old, size, have, ErrNotFound)
 	}
-	p, err := tlog.ProveTree(size, old, hashReader(ctx, l.reads))
+	p, err := tlog.ProveTree(size, old, hashReader(ctx, l.reads()))
 	if err != nil {
 		return nil, l.say(fmt.Errorf("prove the growth from %d to %d entries: %w", old, size, err))
 	}

@@ -365,7 +365,7 @@ func TestProofs(t *testing.T) {
 			t.Fatal("size", size, i)
 		}
 		roots = append(roots, root)
-		if got, err := rootAt(ctx, l.reads, size); err != nil || got != root {
+		if got, err := rootAt(ctx, l.reads(), size); err != nil || got != root {
 			t.Fatal("the frontier's root differs from the tree's:", err)
 		}
 		more(t, l, 1)

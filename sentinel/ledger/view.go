@@ -60,6 +60,14 @@ func (v *view) setSession(s Session) {
 	v.sessions[s.ID] = s
 }
 
+// endSession keeps the session's end, and forgets what it read: nothing of it can read again.
+func (v *view) endSession(s Session) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.sessions[s.ID] = s
+	maps.DeleteFunc(v.reads, func(k readKey, _ ReadCount) bool { return k.session == s.ID })
+}
+
 func (v *view) setSetting(s Setting) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -193,6 +201,7 @@ func (l *Ledger) loadView(ctx context.Context) error {
 	v := &l.view
 	v.grants, v.labels, v.coming = map[string]Grant{}, map[string]map[string]Label{}, map[string]map[string]int{}
 	v.sessions, v.settings, v.reads = map[string]Session{}, map[string]Setting{}, map[readKey]ReadCount{}
+	past := l.now().Add(-2 * sessionLimit)
 	rows, err := l.conn.QueryContext(ctx, "SELECT kind, key, body FROM state")
 	if err != nil {
 		return err
@@ -210,7 +219,11 @@ func (l *Ledger) loadView(ctx context.Context) error {
 		case kindLabel:
 			err = loadRow(body, v.setLabel)
 		case kindSession:
-			err = loadRow(body, v.setSession)
+			err = loadRow(body, func(s Session) {
+				if s.Ended.IsZero() || !past.Reached(s.Ended) {
+					v.setSession(s) // one that is long over is in the record only
+				}
+			})
 		case kindSetting:
 			err = loadRow(body, v.setSetting)
 		default:
