@@ -191,7 +191,7 @@ func (s *Sentinel) list(_ context.Context, c *daemon.Call, req *wire.ListReq) (*
 			lc.Accounts = append(lc.Accounts, wire.ListAccount{Name: a.Name, Health: health})
 		}
 		_, attended := s.session(c.Peer)
-		lc.Methods = set.List(v.Vendor, policy.Call{Cell: c.Peer.Name, Session: c.Peer.Session, Attended: attended,
+		lc.Methods = set.List(v.Vendor, policy.Call{Cell: c.Peer.Name, Session: sessionName(c.Peer), Attended: attended,
 			Labels: s.labels(c.Peer.Name), Now: time.Now()}, s.grants(c.Peer.Name))
 		r.Connectors = append(r.Connectors, lc)
 	}

@@ -22,7 +22,7 @@ func (s *Sentinel) card(j *judged, c *ledger.Call) *wire.Card {
 	approval, _ := hex.DecodeString(c.Approval) // record made it
 	k := &wire.Card{ID: c.ID, Kind: "call", State: wire.StateParked, Title: j.method.Summary, Connector: c.Connector,
 		Method: c.Method, Account: c.Account, Class: c.Class, Reach: c.Reach, Sensitive: c.Sensitive, Cell: c.Cell,
-		Session: j.caller.Session, Attended: c.Attended, Labels: s.causes(c.Cell), Reason: j.decision.Reason,
+		Session: sessionName(j.caller), Attended: c.Attended, Labels: s.causes(c.Cell), Reason: j.decision.Reason,
 		Policies: j.decision.Policies, Mark: c.Mark, Hash: approval, Made: c.Created.Time().Unix(),
 		Expires: c.Deadline.Time().Unix()}
 	for _, main := range []bool{true, false} { // recipients, amounts, destinations first

@@ -155,7 +155,7 @@ func (s *Sentinel) evaluate(j *judged) {
 	j.facts = policy.Call{
 		Connector: j.vendor, Method: j.method, Values: j.values, Account: j.account.Name,
 		Reach: reach, Sensitive: sensitive,
-		Cell: j.caller.Name, Session: j.caller.Session, Attended: attended, By: session.Run,
+		Cell: j.caller.Name, Session: sessionName(j.caller), Attended: attended, By: session.Run,
 		Labels: s.labels(j.caller.Name), Recipients: recipients, FirstTime: s.firstTime(recipients),
 		Now: time.Now(), Reads: int64(reads.Count), ReadBytes: reads.Bytes,
 	}

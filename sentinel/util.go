@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -34,8 +35,17 @@ func approvalHash(call, bound wire.Digest, decision, mark string) wire.Digest {
 
 func cellActor(id peer.Identity) string { return "cell:" + id.Name }
 
-// sessionID names a session; the same component may stand in two cells.
-func sessionID(id peer.Identity) string { return id.Name + "/" + id.Session }
+// sessionName is a session of a cell for the policy and the record: the kernel's name of it, and which start of that name
+// it is, by its cgroup's id. A session that ended and began again under one name is another session.
+func sessionName(id peer.Identity) string {
+	if id.Start == 0 {
+		return id.Session
+	}
+	return id.Session + "." + strconv.FormatUint(id.Start, 36)
+}
+
+// sessionID is sessionName with the cell: the same name may stand in two cells.
+func sessionID(id peer.Identity) string { return id.Name + "/" + sessionName(id) }
 
 func stopKey(cell string) string { return "stopped/" + cell }
 
