@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"crypto/sha256"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doorward/doorward/internal/describe"
+	"github.com/doorward/doorward/internal/wire"
+)
+
+// maxPolicy is the largest policy file in bytes.
+const maxPolicy = 256 << 10
+
+func (a *app) policyCmd() *cobra.Command {
+	c := &cobra.Command{Use: "policy", Short: "show, check, load and explain the policy"}
+	plain := func(op, short string) *cobra.Command {
+		return &cobra.Command{Use: op, Short: short, Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error {
+			return a.policy(&wire.PolicyReq{Op: op}, false)
+		}}
+	}
+	var yes bool
+	load := &cobra.Command{
+		Use: "load [FILE|FOLDER]...", Short: "take up an edited policy; what widens is decided like a call",
+		RunE: func(_ *cobra.Command, args []string) error { return a.policyFiles("load", args, yes) },
+	}
+	load.Flags().BoolVar(&yes, "yes", false, "decide at once, without asking")
+	check := &cobra.Command{
+		Use: "check [FILE|FOLDER]...", Short: "check policy files, and say what loading them would change",
+		Long: "Without names it checks the policy folder of the configuration. Named are policy.toml and .cedar files, or a folder of them.",
+		RunE: func(_ *cobra.Command, args []string) error { return a.policyFiles("check", args, false) },
+	}
+	c.AddCommand(plain("show", "the policy in force"), check, load, a.explainCmd(), plain("cedar", "the policy in force as Cedar"))
+	return c
+}
+
+func (a *app) policyFiles(op string, names []string, yes bool) error {
+	files, err := policyFiles(names)
+	if err != nil {
+		return err
+	}
+	return a.policy(&wire.PolicyReq{Op: op, Files: files}, yes)
+}
+
+// policy asks and prints. A policy with faults ends with exit code 1.
+func (a *app) policy(req *wire.PolicyReq, yes bool) error {
+	r, err := ask[wire.PolicyResp](wire.PathApprove, "policy", req)
+	if err != nil {
+		return err
+	}
+	a.fails = len(r.Problems) > 0
+	if a.json {
+		return a.value(map[string]any{"lines": notNil(r.Lines), "problems": notNil(r.Problems), "notes": notNil(r.Notes),
+			"widening": r.Widening})
+	}
+	for _, l := range r.Lines {
+		a.line("%s", l)
+	}
+	for _, p := range r.Problems {
+		a.note(p)
+	}
+	for _, n := range r.Notes {
+		a.note("note: " + n)
+	}
+	switch {
+	case a.fails && req.Op == "load":
+		a.note("nothing is changed: the last decided policy stays")
+	case a.fails || req.Op != "check" && req.Op != "load":
+	case len(r.Lines) == 0 && r.Widening == "":
+		a.line("no change to what is in force")
+	case req.Op == "load" && r.Widening == "":
+		a.line("the policy is in force")
+	}
+	return a.offer(r.Widening, yes)
+}
+
+// policyFiles reads the files that are named, and the policy files of folders that are named.
+func policyFiles(names []string) ([]wire.PolicyFile, error) {
+	var paths []string
+	for _, n := range names {
+		st, err := os.Stat(n)
+		if err != nil {
+			return nil, unreadable(n, err)
+		}
+		if !st.IsDir() {
+			paths = append(paths, n)
+			continue
+		}
+		entries, err := os.ReadDir(n)
+		if err != nil {
+			return nil, unreadable(n, err)
+		}
+		for _, e := range entries {
+			if e.Name() == "policy.toml" || strings.HasSuffix(e.Name(), ".cedar") {
+				paths = append(paths, filepath.Join(n, e.Name()))
+			}
+		}
+	}
+	if len(names) > 0 && len(paths) == 0 {
+		return nil, wire.Refuse(wire.CodeUsage, "no policy.toml or .cedar file in "+strings.Join(names, ", "), "")
+	}
+	var files []wire.PolicyFile
+	for _, p := range paths {
+		b, err := readFile(p, maxPolicy)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, wire.PolicyFile{Name: filepath.Base(p), Body: b})
+	}
+	return files, nil
+}
+
+func unreadable(path string, err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		err = pe.Err
+	}
+	return wire.Refuse(wire.CodeUsage, "read "+path+": "+err.Error(), "name a file that can be read")
+}
+
+// readFile reads a regular file of at most limit bytes.
+func readFile(path string, limit int64) ([]byte, error) {
+	st, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, unreadable(path, err)
+	case !st.Mode().IsRegular():
+		return nil, wire.Refuse(wire.CodeUsage, "read "+path+": no regular file", "")
+	case st.Size() > limit:
+		return nil, wire.Refuse(wire.CodeTooLarge, "read "+path+": larger than it can be", "")
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	return b, nil
+}
+
+func (a *app) explainCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "explain [--cell CELL] CONNECTOR METHOD [--flag value]...", Short: "what the policy says of a call, and why",
+		Long: `The call is written as the agent would write it. Nothing is sent anywhere. With the id of a call that waits or ended,
+in place of the words, its own decision is shown.`,
+		DisableFlagParsing: true,
+		RunE: func(c *cobra.Command, args []string) error {
+			cell := ""
+			var rest []string
+			for i := 0; i < len(args); i++ {
+				switch {
+				case args[i] == "--help" || args[i] == "-h":
+					return c.Help()
+				case args[i] == "--json":
+					a.json = true
+				case args[i] == "--cell" && i+1 < len(args):
+					i++
+					cell = args[i]
+				case strings.HasPrefix(args[i], "--cell="):
+					cell = args[i][len("--cell="):]
+				default:
+					rest = append(rest, args[i])
+				}
+			}
+			switch len(rest) {
+			case 0:
+				return wire.Refuse(wire.CodeUsage, "name a call", "doorward policy explain github issues --repo o/r")
+			case 1:
+				return a.explainCard(rest[0])
+			}
+			f, err := frame(rest[0], rest[1], rest[2:])
+			if err != nil {
+				return err
+			}
+			return a.policy(&wire.PolicyReq{Op: "explain", Frame: f, Cell: cell}, false)
+		},
+	}
+}
+
+func (a *app) explainCard(id string) error {
+	k, err := card(id)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.value(map[string]any{"id": k.ID, "state": k.State, "reason": k.Reason, "policies": notNil(k.Policies)})
+	}
+	a.line("%s %s %s is %s", k.ID, k.Connector, k.Method, k.State)
+	a.line("it asks because %s", k.Reason)
+	for _, p := range k.Policies {
+		a.line("policy %s", p)
+	}
+	return nil
+}
+
+// frame reads the words of a call by the vendor's description.
+func frame(vendor, name string, args []string) (*wire.Frame, error) {
+	dir, err := describe.Dir()
+	if err != nil {
+		return nil, wire.Refuse(wire.CodeInternal, err.Error(), "")
+	}
+	d, err := describe.Load(dir, vendor)
+	if err != nil {
+		return nil, wire.Refuse(wire.CodeUnknownConnector, "no connector "+vendor, "doorward doctor lists them")
+	}
+	m, ok := d.Method(name)
+	if !ok {
+		return nil, wire.Refuse(wire.CodeUnknownMethod, "no method "+name+" of "+vendor, "connector describe "+vendor)
+	}
+	f := &wire.Frame{Connector: vendor, Description: d.Digest(), Method: name}
+	for len(args) > 0 {
+		flag, value, given := strings.Cut(args[0], "=")
+		args = args[1:]
+		flag, dashes := strings.CutPrefix(flag, "--")
+		arg, ok := m.Arg(flag)
+		switch {
+		case !dashes || !ok && flag != "account":
+			return nil, wire.Refuse(wire.CodeBadArgument, "no flag "+flag+" of "+vendor+" "+name, "connector describe "+vendor+" "+name)
+		case given:
+		case ok && arg.Type == describe.TypeBool:
+			value = "true"
+		case len(args) == 0:
+			return nil, wire.Refuse(wire.CodeBadArgument, "--"+flag+" needs a value", "")
+		default:
+			value, args = args[0], args[1:]
+		}
+		switch {
+		case !ok:
+			f.Account = value
+		case arg.Type == describe.TypeFile:
+			b, err := readFile(value, wire.MaxFile)
+			if err != nil {
+				return nil, err
+			}
+			f.Files = append(f.Files, wire.File{Arg: flag, Name: filepath.Base(value), Size: int64(len(b)), SHA256: sha256.Sum256(b)})
+		default:
+			if value, err = arg.Canon(value); err != nil {
+				return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "connector describe "+vendor+" "+name)
+			}
+			i := slices.IndexFunc(f.Args, func(x wire.Arg) bool { return x.Name == flag })
+			if i < 0 {
+				f.Args = append(f.Args, wire.Arg{Name: flag})
+				i = len(f.Args) - 1
+			}
+			f.Args[i].Values = append(f.Args[i].Values, value)
+		}
+	}
+	slices.SortFunc(f.Args, func(x, y wire.Arg) int { return strings.Compare(x.Name, y.Name) })
+	if _, err := m.Decode(f); err != nil {
+		return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "connector describe "+vendor+" "+name)
+	}
+	return f, nil
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/doorward/doorward/internal/wire"
+)
+
+// maxSecret is the longest credential in bytes, with room; authd has the exact bound.
+const maxSecret = 8192
+
+// source is where a command takes a secret from.
+type source struct {
+	stdin bool
+	fd    int
+}
+
+func (s *source) flags(c *cobra.Command) {
+	c.Flags().BoolVar(&s.stdin, "secret-stdin", false, "read the secret from stdin instead of asking for it")
+	c.Flags().IntVar(&s.fd, "secret-fd", -1, "read the secret from this descriptor instead of asking for it")
+}
+
+// read takes one secret: its first line, without the line end. The caller clears it.
+func (a *app) secret(s *source, prompt string) ([]byte, error) {
+	var b []byte
+	var err error
+	switch {
+	case s.stdin && s.fd >= 0:
+		return nil, wire.Refuse(wire.CodeUsage, "--secret-stdin and --secret-fd are two sources", "give one")
+	case s.stdin:
+		b, err = io.ReadAll(io.LimitReader(a.in, maxSecret+1))
+	case s.fd >= 0:
+		f := os.NewFile(uintptr(s.fd), "secret")
+		if f == nil {
+			return nil, wire.Refuse(wire.CodeUsage, fmt.Sprintf("descriptor %d is not open", s.fd), "")
+		}
+		b, err = io.ReadAll(io.LimitReader(f, maxSecret+1))
+		err = errors.Join(err, f.Close())
+	case term.IsTerminal(int(a.in.Fd())):
+		fmt.Fprint(a.err, prompt+" (not shown): ")
+		b, err = term.ReadPassword(int(a.in.Fd()))
+		fmt.Fprintln(a.err)
+	default:
+		return nil, wire.Refuse(wire.CodeUsage, "no terminal to ask for the secret at",
+			"pipe it in with --secret-stdin, or name a descriptor with --secret-fd N; never as an argument")
+	}
+	if err != nil {
+		return nil, wire.Refuse(wire.CodeUsage, "read the secret: "+err.Error(), "")
+	}
+	if len(b) > maxSecret {
+		clear(b)
+		return nil, wire.Refuse(wire.CodeTooLarge, "the secret is too long", "")
+	}
+	b = bytes.TrimRight(b, "\r\n")
+	if bytes.ContainsAny(b, "\r\n") {
+		clear(b)
+		return nil, wire.Refuse(wire.CodeBadCredential, "the secret has more than one line", "")
+	}
+	if len(b) == 0 {
+		return nil, wire.Refuse(wire.CodeBadCredential, "the secret is empty", "")
+	}
+	return b, nil
+}
+
+// secretFlag is the error about a flag that does not exist; one that is named like a secret gets the advice.
+func secretFlag(err error) error {
+	var missing *pflag.NotExistError
+	if errors.As(err, &missing) && secretName(missing.GetSpecifiedName()) {
+		return notAnArgument("--" + missing.GetSpecifiedName())
+	}
+	return err
+}
+
+// secretNames are words that flags for secrets are made of elsewhere.
+var secretNames = [...]string{"password", "passwd", "pass", "passphrase", "token", "secret", "apikey", "key", "credential",
+	"credentials", "pat", "bearer", "auth", "authorization"}
+
+func secretName(name string) bool {
+	for _, w := range strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return r == '-' || r == '_' }) {
+		for _, n := range secretNames {
+			if w == n {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func notAnArgument(what string) error {
+	return wire.Refuse(wire.CodeUsage, what+": a secret is never taken from an argument: every process of this machine can read those",
+		"leave it out to be asked, or use --secret-stdin or --secret-fd N; if it was real, it has been seen: make a new one")
+}
+
+// secretPrefixes are how well-known credentials begin.
+var secretPrefixes = [...]string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "xoxa-",
+	"xoxr-", "xapp-", "sk-", "ya29.", "AKIA", "ASIA", "eyJ", "ntn_", "secret_", "Bearer ", "Basic "}
+
+// secretArgs refuses arguments that are, or carry, a credential, before anything else is done with them. What belongs to
+// another program (watch -- COMMAND) is that program's affair.
+func (a *app) secretArgs(args []string) error {
+	for i, s := range args {
+		if s == "--" {
+			return nil
+		}
+		what := s
+		if name, value, ok := strings.Cut(s, "="); ok && strings.HasPrefix(s, "--") {
+			if secretName(name[2:]) && !ours(name[2:]) {
+				return notAnArgument(name)
+			}
+			what = value
+		}
+		if looksSecret(what) {
+			where := "an argument"
+			if i > 0 && strings.HasPrefix(args[i-1], "--") {
+				where = args[i-1]
+			}
+			return notAnArgument(where)
+		}
+	}
+	return nil
+}
+
+// ours are the flags of this command that sound like a secret and take none.
+func ours(name string) bool { return name == "secret-stdin" || name == "secret-fd" || name == "key" }
+
+func looksSecret(s string) bool {
+	for _, p := range secretPrefixes {
+		if rest, ok := strings.CutPrefix(s, p); ok && len(rest) >= 12 && !strings.ContainsFunc(rest, unicode.IsSpace) {
+			return true
+		}
+	}
+	if _, rest, ok := strings.Cut(s, "://"); ok { // user:password@host
+		host, _, _ := strings.Cut(rest, "/")
+		return strings.Contains(host, "@")
+	}
+	return false
+}
