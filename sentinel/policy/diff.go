@@ -5,6 +5,7 @@ package policy
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/doorward/doorward/internal/describe"
@@ -86,9 +87,7 @@ func diffClass(vendor string, old, new *Set, add adder) {
 			add(true, "%s %s: its description makes it less than it was", vendor, m.Name)
 		case rank(m) > rank(o):
 			add(false, "%s %s: its description makes it more than it was", vendor, m.Name)
-		case !slices.EqualFunc(m.Lower, o.Lower, func(x, y describe.Lower) bool {
-			return x.To == y.To && x.Private == y.Private && slices.Equal(x.Empty, y.Empty)
-		}):
+		case !reflect.DeepEqual(m.Lower, o.Lower):
 			add(true, "%s %s: its description tells its reach otherwise", vendor, m.Name)
 		}
 	}
@@ -120,9 +119,9 @@ func diffPrivate(vendor string, old, new *connectorSettings, add adder) {
 	for _, t := range union(a, b) {
 		switch {
 		case !a[t]:
-			add(true, "%s private: %s counts as seen by nobody else", vendor, t)
+			add(true, "%s private: %s counts as private", vendor, t)
 		case !b[t]:
-			add(false, "%s private: %s no longer counts as seen by nobody else", vendor, t)
+			add(false, "%s private: %s no longer counts as private", vendor, t)
 		}
 	}
 }

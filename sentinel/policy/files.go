@@ -54,9 +54,8 @@ func Read(dir fs.FS) (Files, error) {
 		switch {
 		case strings.HasPrefix(name, "."), strings.HasSuffix(name, "~"), name == LimitsFile:
 			continue
-		case name != PolicyFile && !strings.HasSuffix(name, ".cedar"):
-			faults = append(faults, &Problem{File: name, Text: "no policy file: there is " + PolicyFile +
-				" and *.cedar" + meant(name, []string{PolicyFile})})
+		case !policyName(name):
+			faults = append(faults, misnamed(name))
 			continue
 		case !e.Type().IsRegular(): // a link could have sentinel read, and quote in an error, what is not the person's
 			faults = append(faults, &Problem{File: name, Text: "no regular file"})
@@ -75,6 +74,30 @@ func Read(dir fs.FS) (Files, error) {
 		return nil, err
 	}
 	return out, nil
+}
+
+// check refuses files that Read would not have taken, for those that came another way.
+func (f Files) check() error {
+	if len(f) > maxFiles {
+		return fmt.Errorf("read the policy: more than %d files", maxFiles)
+	}
+	var faults []error
+	for _, name := range slices.Sorted(maps.Keys(f)) {
+		if !policyName(name) {
+			faults = append(faults, misnamed(name))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func policyName(name string) bool {
+	stem, ok := strings.CutSuffix(name, ".cedar")
+	return name == PolicyFile || ok && len(stem) <= 64 && nameOK(stem)
+}
+
+func misnamed(name string) error {
+	return &Problem{File: fmt.Sprintf("%+q", name), Text: "no policy file: there is " + PolicyFile + " and NAME.cedar" +
+		meant(name, []string{PolicyFile})}
 }
 
 func readOne(dir fs.FS, name string) ([]byte, error) {

@@ -165,6 +165,11 @@ func TestRead(t *testing.T) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
+	for _, name := range []string{"x", "limits.toml", "../own.cedar", "a\nb.cedar", ".cedar"} {
+		if s, err := Compile(Files{name: nil}, testDescs(t)); s != nil || err == nil {
+			t.Errorf("file %q was taken", name)
+		}
+	}
 	if f, err := Read(fstest.MapFS{}); err != nil || len(f) != 0 {
 		t.Errorf("empty folder: %v %v", f, err)
 	}

@@ -74,6 +74,9 @@ func Compile(f Files, descs []*describe.Connector, limitFiles ...[]byte) (*Set, 
 	s := &Set{files: maps.Clone(f), descs: slices.Clone(descs), levels: map[string]map[string]methodLevel{}}
 	slices.SortFunc(s.descs, func(a, b *describe.Connector) int { return strings.Compare(a.Vendor, b.Vendor) })
 	var faults []error
+	if err := f.check(); err != nil {
+		faults = append(faults, err)
+	}
 	s.ceiling = noLimits().Limits
 	for _, b := range limitFiles {
 		l, err := parseLimits(b, s.descs)
@@ -232,8 +235,8 @@ func (s *Set) Off(vendor, method string) bool {
 	return !ok || l.level == off
 }
 
-// Private says for an account whether a thing is one that only its owner sees, as the settings have it. An entry that
-// ends in a slash takes in what is below it. GitHub and its like take a repository's name in any case, so owner/name
+// Private says for an account whether a thing is private, as the settings have it: a calendar that only its owner sees,
+// a repository that only its members see. An entry that ends in a slash takes in what is below it. GitHub and its like take a repository's name in any case, so owner/name
 // is compared without case; paths are compared exactly.
 func (s *Set) Private(vendor, account string) func(thing string) bool {
 	var list []string

@@ -68,7 +68,7 @@ func TestWidens(t *testing.T) {
 		{"narrower setting", []string{""}, []string{everyTime}, false, "github repos: allow, now ask"},
 		{"the default, said", []string{""}, []string{"[connector.github]\nsetting = \"ask-before-changes\""}, false, ""},
 		{"a comment", []string{""}, []string{"# hello"}, false, ""},
-		{"private thing more", []string{""}, []string{"[connector.dav.private]\nhome = [\"/a/\"]"}, true, "home /a/ counts"},
+		{"private thing more", []string{""}, []string{"[connector.dav.private]\nhome = [\"/a/\"]"}, true, "home /a/ counts as private"},
 		{"private thing less", []string{"[connector.dav.private]\nhome = [\"/a/\"]"}, []string{""}, false, "no longer"},
 		{"private for another account", []string{"[connector.dav.private]\nhome = [\"/a/\"]"},
 			[]string{"[connector.dav.private]\nwork = [\"/a/\"]"}, true, "work /a/ counts"},
@@ -142,8 +142,11 @@ func TestWidensByDescription(t *testing.T) {
 		"reach wider":    {func(m *describe.Method) { m.Reach = "public" }, false},
 		"class":          {func(m *describe.Method) { m.Class, m.Reach = "read", "public" }, true},
 		"lowered":        {func(m *describe.Method) { m.Lower = []describe.Lower{{To: "none"}} }, true},
-		"always":         {func(m *describe.Method) { m.Always = true }, false},
-		"help":           {func(m *describe.Method) { m.Summary = "else" }, false},
+		"lowered when": {func(m *describe.Method) {
+			m.Lower = []describe.Lower{{To: "none", When: &describe.Cond{Arg: "number", Is: "1"}}}
+		}, true},
+		"always": {func(m *describe.Method) { m.Always = true }, false},
+		"help":   {func(m *describe.Method) { m.Summary = "else" }, false},
 	} {
 		if got := Widens(old, alter(x.f)); (len(got) > 0) != x.widens {
 			t.Errorf("%s: %q", what, got)

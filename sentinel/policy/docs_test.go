@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestDocs: docs/policy.md names every fact with its type, and its examples are valid.
+func TestDocs(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join("..", "..", "docs", "policy.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := string(b)
+	for _, f := range facts() {
+		typ := strings.NewReplacer("Set<", "Set of ", ">", "").Replace(f.typ)
+		if !strings.Contains(doc, "| `"+f.name+"` | "+typ+" |") {
+			t.Errorf("no fact %s of type %s", f.name, typ)
+		}
+	}
+	if got := strings.Count(doc, "` | String |") + strings.Count(doc, "` | Bool |") + strings.Count(doc, "` | Long |") +
+		strings.Count(doc, "` | Set of String |") + strings.Count(doc, "` | datetime |"); got != len(facts())+1 {
+		t.Errorf("%d facts in the table, there are %d and approved", got, len(facts()))
+	}
+	toml, cedar := fenced(doc, "toml"), fenced(doc, "cedar")
+	if len(toml) != 2 || len(cedar) != 1 {
+		t.Fatalf("%d and %d examples", len(toml), len(cedar))
+	}
+	if _, err := compileTest(t, toml[0], LimitsFile, toml[1], "own.cedar", cedar[0]); err != nil {
+		t.Error(err)
+	}
+	// What the installed files show as comments is valid too.
+	uncomment := func(b []byte, prefix string) string {
+		var out []string
+		for _, l := range strings.Split(string(b), "\n") {
+			if s, ok := strings.CutPrefix(l, prefix); ok && (strings.Contains(s, "=") || strings.HasPrefix(s, "[")) {
+				out = append(out, s)
+			}
+		}
+		return strings.Join(out, "\n")
+	}
+	var top, tables []string // in policy.toml, examples of top-level keys stand below those of tables
+	for _, l := range strings.Split(uncomment(DefaultPolicy(), "#   "), "\n") {
+		if len(tables) > 0 && !strings.HasPrefix(l, "organisation") && !strings.HasPrefix(l, "bulk") || strings.HasPrefix(l, "[") {
+			tables = append(tables, l)
+		} else {
+			top = append(top, l)
+		}
+	}
+	if _, err := compileTest(t, strings.Join(append(top, tables...), "\n"), LimitsFile,
+		uncomment(DefaultLimits(), "#")); err != nil {
+		t.Error(err)
+	}
+}
+
+// fenced are the code blocks of a language.
+func fenced(doc, lang string) []string {
+	var out []string
+	for _, s := range strings.Split(doc, "```"+lang+"\n")[1:] {
+		body, _, _ := strings.Cut(s, "```")
+		out = append(out, body)
+	}
+	return out
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/doorward/doorward/internal/describe"
+)
+
+// realDescs are the descriptions that the build made.
+func realDescs(t *testing.T) []*describe.Connector {
+	t.Helper()
+	dir := filepath.Join("..", "..", "build", "share", "doorward")
+	var out []*describe.Connector
+	for _, vendor := range []string{"dav", "github"} {
+		c, err := describe.Load(dir, vendor)
+		if os.IsNotExist(err) {
+			t.Skip("real descriptions skipped: make build has not made them")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// realValues are required arguments and defaults of a method.
+func realValues(m *describe.Method) describe.Values {
+	v := describe.Values{}
+	for i := range m.Args {
+		a := &m.Args[i]
+		if a.Default != "" {
+			v[a.Name] = []string{a.Default}
+		}
+		if !a.Required {
+			continue
+		}
+		x := "x"
+		switch a.Type {
+		case describe.TypeInt:
+			x = "7"
+		case describe.TypeBool:
+			x = "true"
+		case describe.TypeEnum:
+			x = a.Enum[0]
+		case describe.TypeRepo:
+			x = "acme/site"
+		case describe.TypeHref, describe.TypeFolder:
+			x = "/ada/team/"
+		case describe.TypeEmail:
+			x = "bob@example.org"
+		case describe.TypeHex, describe.TypeFile:
+			x = strings.Repeat("a", 40)
+		case describe.TypeTime:
+			x = "2030-03-11T14:00:00Z"
+		case describe.TypeDate, describe.TypeWhen:
+			x = "2030-03-11"
+		}
+		v[a.Name] = []string{x}
+	}
+	return v
+}
+
+// TestRealMethods: under the widest settings, each real method goes, asks, and can be granted as its class and reach
+// say; and its prefilled grant covers the call and no other repository, event or contact.
+func TestRealMethods(t *testing.T) {
+	descs := realDescs(t)
+	s, err := Compile(Files{PolicyFile: []byte("[connector.github]\nsetting = \"dont-ask\"\n[connector.dav]\n" +
+		"setting = \"dont-ask\"\n")}, descs, DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range s.Check() {
+		t.Log(p)
+	}
+	for _, c := range descs {
+		for i := range c.Methods {
+			m := &c.Methods[i]
+			call := callOf(t, s, c.Vendor, m.Name, realValues(m))
+			d := s.Decide(call, nil)
+			want := Allow
+			if call.Sensitive {
+				want = Ask
+			}
+			if d.Verdict != want {
+				t.Errorf("%s %s: %s, want %s: %+v", c.Vendor, m.Name, d.Verdict, want, d)
+			}
+			if full := verdictInFull(t, s, call); full != d.Verdict {
+				t.Errorf("%s %s: sliced %s, in full %s", c.Vendor, m.Name, d.Verdict, full)
+			}
+			g, ok := s.Prefill(call)
+			t.Logf("%-8s %-16s sensitive %-5t %s: grantable %t: %s", c.Vendor, m.Name, call.Sensitive, d.Verdict, ok, g.Sentence)
+			if !ok {
+				continue
+			}
+			kept, err := s.Validate(g, call.Sensitive, testNow)
+			if err != nil {
+				t.Errorf("%s %s: %v", c.Vendor, m.Name, err)
+				continue
+			}
+			if covers, why := s.Covers(&kept, call); !covers {
+				t.Errorf("%s %s: %s", c.Vendor, m.Name, why)
+			}
+			for _, field := range m.Grant {
+				other := *call
+				other.Values = describe.Values{}
+				for k, x := range call.Values {
+					other.Values[k] = x
+				}
+				other.Values[field] = []string{"99999"}
+				if covers, _ := s.Covers(&kept, &other); covers {
+					t.Errorf("%s %s: covers another %s", c.Vendor, m.Name, field)
+				}
+			}
+		}
+	}
+}
