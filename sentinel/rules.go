@@ -139,6 +139,16 @@ func (s *Sentinel) policyVerb(ctx context.Context, c *daemon.Call, req *wire.Pol
 		return r, nil
 	case "cedar":
 		return &wire.PolicyResp{Lines: strings.Split(strings.TrimRight(now.Cedar(), "\n"), "\n")}, nil
+	case "methods": // those that are not off, for the page on which a person makes a credential
+		r := &wire.PolicyResp{}
+		for _, d := range s.sorted {
+			for i := range d.Methods {
+				if m := d.Methods[i].Name; !now.Off(d.Vendor, m) {
+					r.Lines = append(r.Lines, d.Vendor+" "+m)
+				}
+			}
+		}
+		return r, nil
 	case "explain":
 		if req.Frame == nil {
 			return nil, wire.Refuse(wire.CodeBadArgument, "no call to explain", "")

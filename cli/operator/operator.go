@@ -74,7 +74,7 @@ func Main(args []string, p Parts) int {
 	}
 	var refused *wire.Error
 	if !errors.As(err, &refused) {
-		refused = wire.Refuse(wire.CodeUsage, strings.TrimSpace(strings.ReplaceAll(err.Error(), "\n\n", "\n")), "doorward help")
+		refused = wire.Refuse(wire.CodeUsage, oneLine(err.Error()), "doorward help")
 	}
 	a.report(refused)
 	return refused.Code.Exit()
@@ -186,3 +186,6 @@ func readLine(f io.Reader, limit int) ([]byte, error) {
 	}
 	return nil, fmt.Errorf("a line of more than %d bytes", limit)
 }
+
+// oneLine joins the lines of cobra's errors.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -31,11 +31,7 @@ func (a *app) report(e *wire.Error) {
 		}
 		return
 	}
-	lines := strings.Split(e.Reason, "\n")
-	a.note(string(e.Code) + ": " + lines[0])
-	for _, l := range lines[1:] {
-		a.note(l)
-	}
+	a.note(string(e.Code) + ": " + e.Reason)
 	if e.Next != "" {
 		a.note("next: " + e.Next)
 	}

@@ -129,7 +129,8 @@ type (
 		Widening   string   `msgpack:"w,omitempty"` // id of the card to decide, where one is needed
 	}
 
-	// PolicyReq: Op is show, check, load, explain or cedar. check and load are of Files where there are any, else of
+	// PolicyReq: Op is show, check, load, explain, cedar or methods (lines "vendor method" of those that are not off).
+	// check and load are of Files where there are any, else of
 	// the policy folder of the configuration.
 	PolicyReq struct {
 		Op    string       `msgpack:"o"`
