@@ -29,6 +29,9 @@ const (
 // MaxWhole is the largest body that is read whole, in bytes, without what files it carries in base64.
 const MaxWhole = 2 << 20
 
+// MaxText is the largest file that stands as text in a JSON body, in bytes.
+const MaxText = 1 << 20
+
 const mediaJSON = "application/json"
 
 // Plan says how the body of r must be handled under b and how many bytes it may have, and holds its Content-Type and
@@ -64,6 +67,12 @@ func Plan(b *wire.Body, r *head.Request) (kind Kind, limit int64, err error) {
 				return None, 0, outside("file of %d bytes", l.Base64.Size)
 			}
 			limit += int64(base64.StdEncoding.EncodedLen(int(l.Base64.Size)))
+		}
+		if l.Text != nil {
+			if l.Text.Size < 0 || l.Text.Size > MaxText {
+				return None, 0, outside("text of %d bytes", l.Text.Size)
+			}
+			limit += 6 * l.Text.Size // every byte as \u00xx
 		}
 	}
 	if r.Length > limit {
@@ -178,6 +187,13 @@ func leaf(l *wire.Leaf, v jsontext.Value) error {
 	bad := func() error { return outside("field %.60q: not the value that was allowed", l.Pointer) }
 	if f := l.Base64; f != nil {
 		return base64File(l.Pointer, f, v)
+	}
+	if f := l.Text; f != nil {
+		text, err := jsontext.AppendUnquote(nil, v) // refuses what is not UTF-8
+		if v.Kind() != '"' || err != nil || int64(len(text)) != f.Size || sha256.Sum256(text) != f.SHA256 {
+			return bad()
+		}
+		return nil
 	}
 	if !plainNumbers(v) {
 		return bad()
