@@ -45,7 +45,8 @@ type Repo struct {
 	Collaborators []string            `json:"collaborators"`
 	Files         map[string][]string `json:"files"` // for State's copy only: paths per branch
 
-	id int64
+	id      int64
+	commits []*Commit // all there ever were
 }
 
 // A Commit is the tip of a branch: all its files.
@@ -266,7 +267,7 @@ func (s *State) addRepo(owner, name string, private bool) *Repo {
 		Owner: owner, Name: name, Private: private, Branches: map[string]*Commit{}, Jobs: map[int64][]byte{},
 		id: s.number(),
 	}
-	r.Branches["main"] = &Commit{SHA: s.commitSHA(), Message: "first", Tree: map[string][]byte{}}
+	s.commit(r, "main", "first", func(map[string][]byte) {})
 	s.repos = append(s.repos, r)
 	return r
 }
@@ -313,19 +314,20 @@ func (s *State) commit(r *Repo, branch, message string, edit func(tree map[strin
 	edit(tree)
 	tip := &Commit{SHA: s.commitSHA(), Message: message, Tree: tree}
 	r.Branches[branch] = tip
+	r.commits = append(r.commits, tip)
 	return tip
 }
 
 // at finds a branch or commit; empty is main.
 func (r *Repo) at(ref string) *Commit {
-	if ref == "" {
+	if ref == "" || ref == "HEAD" {
 		ref = "main"
 	}
 	ref = strings.TrimPrefix(ref, "refs/")
 	if tip := r.Branches[strings.TrimPrefix(ref, "heads/")]; tip != nil {
 		return tip
 	}
-	for _, tip := range r.Branches {
+	for _, tip := range r.commits {
 		if tip.SHA == ref || treeSHA(tip.Tree) == ref {
 			return tip
 		}

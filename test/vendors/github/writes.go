@@ -202,7 +202,7 @@ func (s *Server) createRef(c *call) {
 		return
 	}
 	var from *Commit
-	for _, tip := range c.repo.Branches {
+	for _, tip := range c.repo.commits {
 		if tip.SHA == c.text("sha") {
 			from = tip
 		}
