@@ -55,7 +55,8 @@ func benchDecide(b *testing.B, s *Set, least int) {
 	if len(s.rules) < least {
 		b.Fatalf("%d policies, want %d", len(s.rules), least)
 	}
-	c := callOf(b, s, "vendor00", "write-02", values("repo=acme/site title=x to=ada@example.org to=bob@example.net body=x"))
+	c := callOf(b, s, "vendor00", "write-02",
+		values("repo=acme/site title=x to=ada@example.org to=bob@example.net body=x"))
 	if d := s.Decide(c, nil); d.Verdict != Ask {
 		b.Fatalf("%+v", d)
 	}

@@ -95,7 +95,8 @@ func diffClass(vendor string, old, new *Set, add adder) {
 
 // rank orders methods from harmless to not.
 func rank(m *describe.Method) int {
-	n := slices.Index([]string{describe.ReachNone, describe.ReachPeople, describe.ReachSpace, describe.ReachPublic}, m.Reach)
+	n := slices.Index([]string{describe.ReachNone, describe.ReachPeople, describe.ReachSpace, describe.ReachPublic},
+		m.Reach)
 	n += 4 * slices.Index([]string{describe.Read, describe.Write, describe.Destructive}, m.Class)
 	if m.Always {
 		n += 12

@@ -45,7 +45,8 @@ func TestDocs(t *testing.T) {
 	}
 	var top, tables []string // in policy.toml, examples of top-level keys stand below those of tables
 	for _, l := range strings.Split(uncomment(DefaultPolicy(), "#   "), "\n") {
-		if len(tables) > 0 && !strings.HasPrefix(l, "organisation") && !strings.HasPrefix(l, "bulk") || strings.HasPrefix(l, "[") {
+		if len(tables) > 0 && !strings.HasPrefix(l, "organisation") && !strings.HasPrefix(l, "bulk") || strings.HasPrefix(l,
+			"[") {
 			tables = append(tables, l)
 		} else {
 			top = append(top, l)

@@ -28,7 +28,8 @@ func TestRefused(t *testing.T) {
 			`policy.toml:2:1: github has no method "isue-create"; did you mean "issue-create"?`},
 		{"policy.toml", "[connector.github.method]\nissues=\"aks\"",
 			`policy.toml:2:8: "aks" is no choice; did you mean "ask"?`},
-		{"policy.toml", "[connector.github.method]\nissues=\"ask\"\nbank=\"off\"", `policy.toml:3:1: github has no method "bank"`},
+		{"policy.toml", "[connector.github.method]\nissues=\"ask\"\nbank=\"off\"",
+			`policy.toml:3:1: github has no method "bank"`},
 		{"policy.toml", "[connector.github]\nissue-create=\"ask\"",
 			`policy.toml:2:1: unknown key "issue-create"; a method stands in [connector.github.method]`},
 		{"policy.toml", "[github]", `policy.toml:1:2: unknown key "github"; a connector stands in [connector.github]`},
@@ -40,7 +41,8 @@ func TestRefused(t *testing.T) {
 		{"policy.toml", "organisation = [\"x\"]", `policy.toml:1:17: "x" is no domain`},
 		{"policy.toml", "organisation = [\"*.example.org\"]", "is no domain"},
 		{"policy.toml", "[[connector]]", "policy.toml:1:3:"},
-		{"policy.toml", "connector.github.method = {issues=\"ask\", isues=\"off\"}", `policy.toml:1:42: github has no method`},
+		{"policy.toml", "connector.github.method = {issues=\"ask\", isues=\"off\"}",
+			`policy.toml:1:42: github has no method`},
 		{"policy.toml", "[connector.github]\n[connector.github]", "policy.toml:2:2:"},
 		{"policy.toml", "[connector.github]\nsetting=\"dont-ask\"\nsetting=\"ask-every-time\"", "policy.toml:3:1:"},
 		{"policy.toml", "bulk-reads = -1", "policy.toml:1:14: wants a whole number from 0"},
@@ -83,26 +85,32 @@ func TestRefused(t *testing.T) {
 		{"own.cedar", `forbid (principal, action, resource in Connector::"githb");`, `no connector "githb"`},
 		{"own.cedar", `forbid (principal, action, resource == Account::"githb/home");`, `no connector "githb"`},
 		{"own.cedar", `forbid (principal, action, resource == Account::"home");`, `Account::"connector/name"`},
-		{"own.cedar", `forbid (principal, action, resource) when { resource == Account::"githb/x" };`, `no connector "githb"`},
+		{"own.cedar", `forbid (principal, action, resource) when { resource == Account::"githb/x" };`,
+			`no connector "githb"`},
 		{"own.cedar", `forbid (principal is Cel, action, resource);`, `no entity type Cel; did you mean "Cell"?`},
-		{"own.cedar", `forbid (principal, action == Action::"dav.respond", resource) when { context.arguments.answer == "yes" };`,
+		{"own.cedar",
+			`forbid (principal, action == Action::"dav.respond", resource) when { context.arguments.answer == "yes" };`,
 			`no value of answer "yes"`},
 		{"own.cedar", `forbid (principal, action, resource) when { context.recipents.contains("x") };`,
 			`own.cedar:1:53: no fact "recipents"; did you mean "recipients"?`},
 		{"own.cedar", `forbid (principal, action, resource) when { context has recipents };`, `no fact "recipents"`},
 		{"own.cedar", `forbid (principal, action, resource) when { context.recipients.contains("Boss@x.org") };`,
 			`write "boss@x.org"`},
-		{"own.cedar", `forbid (principal, action == Action::"github.comment", resource) when { context.arguments.repo like "Acme/*" };`,
+		{"own.cedar",
+			`forbid (principal, action == Action::"github.comment", resource) when { context.arguments.repo like "Acme/*" };`,
 			`write "acme/*"`},
-		{"own.cedar", `forbid (principal, action == Action::"github.comment", resource) when { context.arguments.repo == 3 };`,
+		{"own.cedar",
+			`forbid (principal, action == Action::"github.comment", resource) when { context.arguments.repo == 3 };`,
 			"own.cedar:1:1: the types"},
 		{"own.cedar", `forbid (principal, action, resource) when { context.arguments.repo == "a/b" };`, "not found (and 1"},
-		{"own.cedar", `forbid (principal, action == Action::"github.issues", resource) when { context.arguments.state == "x" };`,
+		{"own.cedar",
+			`forbid (principal, action == Action::"github.issues", resource) when { context.arguments.state == "x" };`,
 			"optional attribute"},
 		{"own.cedar", "forbid (principal,\n action, resource", "own.cedar:2:"},
 		{"own.cedar", "@descision(\"ask\")\nforbid (principal, action, resource);",
 			`own.cedar:1:1: unknown annotation @descision; did you mean "decision"?`},
-		{"own.cedar", `@decision("aks") forbid (principal, action, resource) unless { context.approved };`, `@decision("ask")`},
+		{"own.cedar", `@decision("aks") forbid (principal, action, resource) unless { context.approved };`,
+			`@decision("ask")`},
 		{"own.cedar", `@code("x") forbid (principal, action, resource);`, "unknown annotation @code"},
 		{"own.cedar", `@decision("ask") forbid (principal, action, resource);`, "needs one clause"},
 		{"own.cedar", `@decision("ask") forbid (principal, action, resource) when { !context.approved };`, "one way only"},
@@ -110,7 +118,8 @@ func TestRefused(t *testing.T) {
 		{"own.cedar", `@decision("ask") permit (principal, action, resource) unless { context.approved };`, "on a forbid"},
 		{"own.cedar", `permit (principal, action, resource) when { context.approved };`, "one way only"},
 		{"own.cedar", `permit (principal, action, resource) when { context == {} };`, "one way only"},
-		{"own.cedar", `permit (principal, action, resource) when { (if true then context else context).approved };`, "one way only"},
+		{"own.cedar", `permit (principal, action, resource) when { (if true then context else context).approved };`,
+			"one way only"},
 		{"own.cedar", `permit (principal, action, resource) when { {a: context}.a.approved };`, "one way only"},
 		{"own.cedar", `permit (principal, action, resource) when ` + strings.Repeat("{(", 5000), "open brackets"},
 	} {
@@ -132,7 +141,8 @@ func TestRefused(t *testing.T) {
 
 // TestAllFaults: one load names every fault, each once.
 func TestAllFaults(t *testing.T) {
-	_, err := compileTest(t, "setings = 1\n[connector.githb]\nsetting=\"x\"\n[connector.dav]\nsetting=\"y\"", LimitsFile, "pendin = 1")
+	_, err := compileTest(t, "setings = 1\n[connector.githb]\nsetting=\"x\"\n[connector.dav]\nsetting=\"y\"", LimitsFile,
+		"pendin = 1")
 	if got := strings.Count(err.Error(), "\n") + 1; got != 4 { // githb once, though it has a header and a key
 		t.Errorf("%d faults:\n%v", got, err)
 	}
@@ -141,7 +151,8 @@ func TestAllFaults(t *testing.T) {
 func TestRead(t *testing.T) {
 	good := fstest.MapFS{
 		"policy.toml": {Data: []byte(dontAsk)}, "own.cedar": {Data: []byte(night)},
-		"limits.toml": {Data: []byte("nonsense")}, ".policy.toml.swp": {Data: []byte("x")}, "policy.toml~": {Data: []byte("x")},
+		"limits.toml": {Data: []byte("nonsense")}, ".policy.toml.swp": {Data: []byte("x")},
+		"policy.toml~": {Data: []byte("x")},
 	}
 	s, err := Load(good, testDescs(t))
 	if err != nil {

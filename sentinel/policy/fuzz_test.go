@@ -75,8 +75,10 @@ func FuzzSettings(f *testing.F) {
 
 func FuzzCedar(f *testing.F) {
 	for _, seed := range []string{night, secret, partial, "permit (principal, action, resource);",
-		`forbid (principal == Cell::"dev", action in [Action::"dav", Action::"github.issues"], resource is Account in Connector::"dav")
-when { context.recipients.containsAny(["a@x.org"]) || context.time > datetime("2030-01-01") } unless { context.attended };`,
+		`forbid (principal == Cell::"dev", action in [Action::"dav", Action::"github.issues"], resource is Account
+in Connector::"dav")
+when { context.recipients.containsAny(["a@x.org"]) || context.time > datetime("2030-01-01") }
+unless { context.attended };`,
 		`@decision("ask") @id("x") forbid (principal, action, resource) when { if context["private"] then true else
 context.arguments has repo && context.arguments.repo like "a*" } unless { context.approved };`,
 		`permit (principal, action, resource) when { context has approved };`} {

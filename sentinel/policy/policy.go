@@ -236,8 +236,8 @@ func (s *Set) Off(vendor, method string) bool {
 }
 
 // Private says for an account whether a thing is private, as the settings have it: a calendar that only its owner sees,
-// a repository that only its members see. An entry that ends in a slash takes in what is below it. GitHub and its like take a repository's name in any case, so owner/name
-// is compared without case; paths are compared exactly.
+// a repository that only its members see. An entry that ends in a slash takes in what is below it. GitHub and its like
+// take a repository's name in any case, so owner/name is compared without case; paths are compared exactly.
 func (s *Set) Private(vendor, account string) func(thing string) bool {
 	var list []string
 	if c := s.settings.connectors[vendor]; c != nil {

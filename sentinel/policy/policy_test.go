@@ -75,10 +75,12 @@ type change func(*Call)
 func labels(l ...string) change { return func(c *Call) { c.Labels = l } }
 
 const (
-	dontAsk   = "[connector.github]\nsetting = \"dont-ask\"\n[connector.dav]\nsetting = \"dont-ask\"\n[connector.dav.private]\nhome = [\"/ada/diary/\"]\n"
+	dontAsk = "[connector.github]\nsetting = \"dont-ask\"\n[connector.dav]\nsetting = \"dont-ask\"\n" +
+		"[connector.dav.private]\nhome = [\"/ada/diary/\"]\n"
 	everyTime = "[connector.github]\nsetting = \"ask-every-time\"\n"
-	methods   = "[connector.github.method]\nissues = \"ask\"\nrepo-create = \"allow\"\ncomment = \"allow\"\ngist-create = \"off\"\n"
-	night     = `@decision("ask") @reason("it is night")
+	methods   = "[connector.github.method]\nissues = \"ask\"\nrepo-create = \"allow\"\n" +
+		"comment = \"allow\"\ngist-create = \"off\"\n"
+	night = `@decision("ask") @reason("it is night")
 forbid (principal, action in Action::"github", resource) when { context.hour < 6 } unless { context.approved };`
 	secret = `forbid (principal, action in Action::"github", resource)
 when { context.arguments has repo && context.arguments.repo like "acme/secret*" };`
@@ -137,9 +139,11 @@ func TestDecide(t *testing.T) {
 			wire.CodeNeedsApproval, "base.cedar"},
 		{"private change", dontAsk, nil, "github repo-create name=x", labels("private"), Allow, "", ""},
 		{"reads below the count", "", nil, "github repos", func(c *Call) { c.Reads = 199 }, Allow, "", ""},
-		{"reads at the count", "", nil, "github repos", func(c *Call) { c.Reads = 200 }, Ask, wire.CodeBulkRead, "base.cedar"},
+		{"reads at the count", "", nil, "github repos", func(c *Call) { c.Reads = 200 }, Ask, wire.CodeBulkRead,
+			"base.cedar"},
 		{"bytes at the limit", "", nil, "github repos", func(c *Call) { c.ReadBytes = 64 << 20 }, Ask, wire.CodeBulkRead, ""},
-		{"bulk and asking anyway", everyTime, nil, "github repos", func(c *Call) { c.Reads = 200 }, Ask, wire.CodeBulkRead, ""},
+		{"bulk and asking anyway", everyTime, nil, "github repos", func(c *Call) { c.Reads = 200 }, Ask, wire.CodeBulkRead,
+			""},
 		{"own count", "bulk-reads = 3", nil, "github repos", func(c *Call) { c.Reads = 3 }, Ask, wire.CodeBulkRead, ""},
 		{"count above the admin's", "bulk-reads = 900", []string{LimitsFile, "bulk-reads = 5"}, "github repos",
 			func(c *Call) { c.Reads = 5 }, Ask, wire.CodeBulkRead, ""},
@@ -153,7 +157,8 @@ func TestDecide(t *testing.T) {
 			"github repo-create name=x", nil, Ask, wire.CodeNeedsApproval, "limits.toml:2"},
 		{"admin: setting", dontAsk, []string{LimitsFile, "[connector.github]\nsetting = \"ask-before-changes\""},
 			"github repo-create name=x", nil, Ask, wire.CodeNeedsApproval, "limits.toml:2"},
-		{"admin: setting over a method", methods, []string{LimitsFile, "[connector.github]\nsetting = \"ask-before-changes\""},
+		{"admin: setting over a method", methods, []string{LimitsFile,
+			"[connector.github]\nsetting = \"ask-before-changes\""},
 			"github repo-create name=x", nil, Ask, wire.CodeNeedsApproval, "limits.toml:2"},
 		{"admin: class", dontAsk, []string{LimitsFile, `always-ask = ["write"]`}, "github repo-create name=x", nil, Ask,
 			wire.CodeNeedsApproval, "limits.toml:1"},
@@ -169,9 +174,11 @@ func TestDecide(t *testing.T) {
 		{"own rule, by day", "", []string{"own.cedar", night}, "github repos", nil, Allow, "", ""},
 		{"own forbid", dontAsk, []string{"own.cedar", secret}, "github issues repo=acme/secret-plan", nil, Deny,
 			wire.CodeNotAllowed, "own.cedar:1"},
-		{"own forbid, another case of the name", dontAsk, []string{"own.cedar", secret}, "github issues repo=ACME/Secret-plan",
+		{"own forbid, another case of the name", dontAsk, []string{"own.cedar", secret},
+			"github issues repo=ACME/Secret-plan",
 			nil, Deny, wire.CodeNotAllowed, "own.cedar:1"},
-		{"own forbid, another repository", dontAsk, []string{"own.cedar", secret}, "github issues repo=acme/public", nil, Allow,
+		{"own forbid, another repository", dontAsk, []string{"own.cedar", secret}, "github issues repo=acme/public", nil,
+			Allow,
 			"", ""},
 		{"own forbid beats asking", "", []string{"own.cedar", secret}, "github comment repo=acme/secret number=1 body=x", nil,
 			Deny, wire.CodeNotAllowed, "own.cedar:1"},
@@ -179,15 +186,18 @@ func TestDecide(t *testing.T) {
 			wire.CodeNotAllowed, "own.cedar:1"},
 		{"own permit does not widen", "", []string{"own.cedar", "permit (principal, action, resource);"},
 			"github comment repo=a/b number=1 body=x", nil, Ask, wire.CodeNeedsApproval, "base.cedar"},
-		{"own permit does not bring back what is off", methods, []string{"own.cedar", "permit (principal, action, resource);"},
+		{"own permit does not bring back what is off", methods, []string{"own.cedar",
+			"permit (principal, action, resource);"},
 			"github gist-create file=00", nil, Deny, wire.CodeUnknownMethod, "policy.toml:5"},
 		{"by cell", "", []string{"own.cedar", `forbid (principal == Cell::"dev", action, resource);`}, "github repos", nil,
 			Deny, wire.CodeNotAllowed, ""},
-		{"by another cell", "", []string{"own.cedar", `forbid (principal == Cell::"dev2", action, resource);`}, "github repos",
+		{"by another cell", "", []string{"own.cedar", `forbid (principal == Cell::"dev2", action, resource);`},
+			"github repos",
 			nil, Allow, "", ""},
 		{"by account", "", []string{"own.cedar", `forbid (principal, action, resource == Account::"github/home");`},
 			"github repos", nil, Deny, wire.CodeNotAllowed, ""},
-		{"by the account's connector", "", []string{"own.cedar", `forbid (principal, action, resource in Connector::"github");`},
+		{"by the account's connector", "", []string{"own.cedar",
+			`forbid (principal, action, resource in Connector::"github");`},
 			"github repos", nil, Deny, wire.CodeNotAllowed, ""},
 		{"by another's connector", "", []string{"own.cedar", `forbid (principal, action, resource in Connector::"dav");`},
 			"github repos", nil, Allow, "", ""},
@@ -201,7 +211,8 @@ func TestDecide(t *testing.T) {
 		{"a login is outside", "organisation = [\"example.org\"]", []string{"own.cedar",
 			`forbid (principal, action, resource) when { context.outsideOrganisation };`},
 			"github issue-create repo=a/b title=x assignee=mallory", nil, Deny, wire.CodeNotAllowed, ""},
-		{"first time", "", []string{"own.cedar", `forbid (principal, action, resource) when { !context.firstTime.isEmpty() };`},
+		{"first time", "", []string{"own.cedar",
+			`forbid (principal, action, resource) when { !context.firstTime.isEmpty() };`},
 			"dav event-create calendar=/x/ title=x attendee=a@example.org",
 			func(c *Call) { c.FirstTime = []string{"a@example.org"} }, Deny, wire.CodeNotAllowed, ""},
 		{"recipient in another case", "", []string{"own.cedar",
@@ -209,7 +220,8 @@ func TestDecide(t *testing.T) {
 			"dav event-create calendar=/x/ title=x attendee=Boss@example.org", nil, Deny, wire.CodeNotAllowed, ""},
 		{"domains", "", []string{"own.cedar",
 			`forbid (principal, action, resource) when { context.recipientDomains.containsAny(["evil.net"]) };`},
-			"dav event-create calendar=/x/ title=x attendee=a@example.org attendee=b@evil.net", nil, Deny, wire.CodeNotAllowed, ""},
+			"dav event-create calendar=/x/ title=x attendee=a@example.org attendee=b@evil.net", nil, Deny, wire.CodeNotAllowed,
+			""},
 		{"unattended", "", []string{"own.cedar", `forbid (principal, action, resource) when { !context.attended };`},
 			"github repos", func(c *Call) { c.Attended, c.By = false, "nightly.timer" }, Deny, wire.CodeNotAllowed, ""},
 		{"typed arguments", "", []string{"own.cedar",
@@ -265,7 +277,8 @@ func TestDecideUnknown(t *testing.T) {
 	other := &describe.Connector{Vendor: "evil", Methods: []describe.Method{{Name: "repos", Class: "read", Reach: "none"}}}
 	for _, c := range []*Call{
 		{Connector: other, Method: &other.Methods[0], Now: testNow},
-		{Connector: &describe.Connector{Vendor: "github"}, Method: &describe.Method{Name: "nuke", Class: "read", Reach: "none"}},
+		{Connector: &describe.Connector{Vendor: "github"}, Method: &describe.Method{Name: "nuke", Class: "read",
+			Reach: "none"}},
 		{Now: testNow},
 	} {
 		if d := s.Decide(c, nil); d.Verdict != Deny || d.Code != wire.CodeUnknownMethod {

@@ -39,10 +39,11 @@ event-create = "allow"
 			`the same`,
 		`policy.toml:4:1: github comment = "allow" does not cover sensitive calls: it reaches the members of a space and ` +
 			`asks all the same`,
-		`policy.toml:5:1: github pull-merge = "allow" does not cover sensitive calls: it is destructive and asks all the same`,
-		`policy.toml:6:1: github repo-create = "allow" held back to ask by limits.toml:2 github repo-create = "ask"`,
-		`policy.toml:7:1: github workflow-run = "allow" does not cover sensitive calls: it pays, changes access or runs code ` +
+		`policy.toml:5:1: github pull-merge = "allow" does not cover sensitive calls: it is destructive ` +
 			`and asks all the same`,
+		`policy.toml:6:1: github repo-create = "allow" held back to ask by limits.toml:2 github repo-create = "ask"`,
+		`policy.toml:7:1: github workflow-run = "allow" does not cover sensitive calls: it pays, changes access or ` +
+			`runs code and asks all the same`,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -68,7 +69,8 @@ func TestWidens(t *testing.T) {
 		{"narrower setting", []string{""}, []string{everyTime}, false, "github repos: allow, now ask"},
 		{"the default, said", []string{""}, []string{"[connector.github]\nsetting = \"ask-before-changes\""}, false, ""},
 		{"a comment", []string{""}, []string{"# hello"}, false, ""},
-		{"private thing more", []string{""}, []string{"[connector.dav.private]\nhome = [\"/a/\"]"}, true, "home /a/ counts as private"},
+		{"private thing more", []string{""}, []string{"[connector.dav.private]\nhome = [\"/a/\"]"}, true,
+			"home /a/ counts as private"},
 		{"private thing less", []string{"[connector.dav.private]\nhome = [\"/a/\"]"}, []string{""}, false, "no longer"},
 		{"private for another account", []string{"[connector.dav.private]\nhome = [\"/a/\"]"},
 			[]string{"[connector.dav.private]\nwork = [\"/a/\"]"}, true, "work /a/ counts"},
@@ -91,9 +93,12 @@ func TestWidens(t *testing.T) {
 		{"own permit less", []string{"", "own.cedar", "permit (principal, action, resource);"}, []string{""}, false, "gone:"},
 		{"limit gone", []string{dontAsk, LimitsFile, "always-ask = [\"write\"]"}, []string{dontAsk}, true,
 			"github repo-create: ask, now allow"},
-		{"limit more", []string{""}, []string{"", LimitsFile, "connectors = [\"dav\"]"}, false, "github repos: allow, now off"},
-		{"grant days more", []string{"", LimitsFile, "grant-days = 3"}, []string{""}, true, "days of a standing grant: 3, now 90"},
-		{"terminal on", []string{"", LimitsFile, "terminal-approvals = false"}, []string{""}, true, "terminal: false, now true"},
+		{"limit more", []string{""}, []string{"", LimitsFile, "connectors = [\"dav\"]"}, false,
+			"github repos: allow, now off"},
+		{"grant days more", []string{"", LimitsFile, "grant-days = 3"}, []string{""}, true,
+			"days of a standing grant: 3, now 90"},
+		{"terminal on", []string{"", LimitsFile, "terminal-approvals = false"}, []string{""}, true,
+			"terminal: false, now true"},
 		{"terminal off", []string{""}, []string{"", LimitsFile, "terminal-approvals = false"}, false, "true, now false"},
 		{"fewer may wait", []string{""}, []string{"", LimitsFile, "pending = 5"}, false, "50, now 5"},
 	} {
@@ -165,7 +170,8 @@ it is a write that reaches nobody but the owner
 the caller carries the labels untrusted
 decided by base.cedar:10 the caller has read what others wrote, so no change goes by itself
 decided by limits.toml:2 github repo-create = "ask"
-policy.toml:3 github repo-create = "allow" would give more, but limits.toml:2 github repo-create = "ask" is the admin's limit
+policy.toml:3 github repo-create = "allow" would give more, ` +
+		`but limits.toml:2 github repo-create = "ask" is the admin's limit
 grant g1 does not cover it: the caller has read what others wrote, and it is not for that`
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -188,8 +194,8 @@ forbid (principal, action == Action::"github.code-search", resource);`)
 		}
 		return strings.Join(out, ", ")
 	}
-	want := "code-search deny, comment ask, issue-create ask, issues ask, pull-merge ask, repo-create allow, repos allow, " +
-		"workflow-run ask"
+	want := "code-search deny, comment ask, issue-create ask, issues ask, pull-merge ask, repo-create allow, " +
+		"repos allow, workflow-run ask"
 	if got := read(nil); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -232,7 +238,8 @@ func TestCedarIsWhatRuns(t *testing.T) {
 }
 
 func TestSettingAndOff(t *testing.T) {
-	s := mustSet(t, dontAsk+methods, LimitsFile, "[connector.dav]\nsetting = \"ask-before-changes\"\n[connector.bank.method]\npay = \"off\"")
+	s := mustSet(t, dontAsk+methods, LimitsFile,
+		"[connector.dav]\nsetting = \"ask-before-changes\"\n[connector.bank.method]\npay = \"off\"")
 	for vendor, want := range map[string]string{"github": DontAsk, "dav": AskBeforeChanges, "bank": AskBeforeChanges} {
 		if got := s.Setting(vendor); got != want {
 			t.Errorf("%s: %s, want %s", vendor, got, want)
@@ -248,7 +255,9 @@ func TestSettingAndOff(t *testing.T) {
 }
 
 func TestPrivate(t *testing.T) {
-	s := mustSet(t, "[connector.dav.private]\nhome = [\"/ada/diary/\", \"/ada/one.ics\"]\n[connector.github.private]\nhome = [\"ada/Notes\"]")
+	s := mustSet(t,
+		"[connector.dav.private]\nhome = [\"/ada/diary/\", \"/ada/one.ics\"]\n"+
+			"[connector.github.private]\nhome = [\"ada/Notes\"]")
 	for _, x := range []struct {
 		vendor, account, thing string
 		want                   bool
