@@ -286,6 +286,9 @@ func (o *output) begin() {
 }
 
 func (o *output) send() error {
+	if o.x.a.isCut() { // not a byte more, even if it is here already
+		return cutOff(true)
+	}
 	_ = o.x.c.SetWriteDeadline(time.Now().Add(workerTimeout))
 	_, err := o.x.c.Write(o.x.out)
 	o.x.out = o.x.out[:0]
@@ -334,6 +337,9 @@ func (o *output) last() error {
 			}
 		}
 		x.out = append(x.out, "\r\n"...)
+	}
+	if x.a.isCut() {
+		return cutOff(true)
 	}
 	x.sent.Complete = true
 	x.report()

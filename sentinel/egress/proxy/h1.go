@@ -25,6 +25,7 @@ const maxHead = 256 << 10
 // h1conn is one HTTP/1.1 connection to a server. One goroutine uses it at a time; nothing reads it while it rests.
 type h1conn struct {
 	net.Conn
+	sock  net.Conn // below TLS
 	raw   syscall.RawConn
 	br    *bufio.Reader
 	bw    *bufio.Writer
@@ -51,13 +52,17 @@ func (l *limiter) Read(p []byte) (int, error) {
 
 // newH1 makes a connection of c, whose socket is sock.
 func newH1(c, sock net.Conn) *h1conn {
-	h := &h1conn{Conn: c, lim: &limiter{r: c}, bw: bufio.NewWriterSize(c, 16<<10), rest: idleRead}
+	h := &h1conn{Conn: c, sock: sock, lim: &limiter{r: c}, bw: bufio.NewWriterSize(c, 16<<10), rest: idleRead}
 	h.br = bufio.NewReaderSize(h.lim, 16<<10)
 	if s, ok := sock.(syscall.Conn); ok {
 		h.raw, _ = s.SyscallConn()
 	}
 	return h
 }
+
+// Close ends the connection at once. TLS would say goodbye first, and what the server answers to that could still be
+// read by who waits.
+func (c *h1conn) Close() error { return c.sock.Close() }
 
 // alive looks, without waiting, whether a resting connection is still open and silent. A byte that came unasked is as
 // bad as an end: whose answer would it be?

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/doorward/doorward/internal/wire"
+	"github.com/doorward/doorward/sentinel/egress/guard"
 )
 
 func hour() time.Time { return time.Now().Add(time.Hour) }
@@ -129,4 +130,13 @@ func TestOutsideTheEnvelopeNothingLeaves(t *testing.T) {
 			t.Errorf("report of a refusal %+v", s)
 		}
 	}
+}
+
+func mustURL(t *testing.T, s string) guard.URL {
+	t.Helper()
+	u, err := guard.ParseURL(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
 }

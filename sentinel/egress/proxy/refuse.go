@@ -77,12 +77,11 @@ func classify(err error) *refusal {
 // unreachable names what is wrong with the server, never Doorward's own trust.
 func unreachable(err error) *refusal {
 	var (
-		cert  *tls.CertificateVerificationError
-		name  x509.HostnameError
-		alert tls.AlertError
-		inv   x509.CertificateInvalidError
-		root  x509.UnknownAuthorityError
-		dns   *net.DNSError
+		cert *tls.CertificateVerificationError
+		name x509.HostnameError
+		inv  x509.CertificateInvalidError
+		root x509.UnknownAuthorityError
+		dns  *net.DNSError
 	)
 	next := nextSrv
 	switch {
@@ -94,7 +93,7 @@ func unreachable(err error) *refusal {
 		err = fmt.Errorf("the server's certificate is not signed by a CA that this account trusts: %w", err)
 	case errors.As(err, &cert):
 		err = fmt.Errorf("the server's certificate is not acceptable: %w", err)
-	case errors.As(err, &alert):
+	case alert(err) != "":
 		err = fmt.Errorf("the server refused the TLS handshake: %w", err)
 	case errors.As(err, &dns):
 		err = fmt.Errorf("the server's name cannot be looked up: %w", err)

@@ -115,7 +115,11 @@ func (w *worker) one(ctx context.Context, r *head.Request) bool {
 	}
 	if err == nil {
 		w.log(r, &x.sent, nil)
-		return !x.closing && x.body.done
+		if !x.body.done { // answered before it was all there
+			w.drain()
+			return false
+		}
+		return !x.closing
 	}
 	ref := classify(err)
 	if x.a != nil && x.a.isCut() {

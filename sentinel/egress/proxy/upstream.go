@@ -195,8 +195,7 @@ func (p *partition) dial(ctx context.Context, alpn []string) (upConn, error) {
 	c := tls.Client(raw, cfg)
 	if err := c.HandshakeContext(ctx); err != nil {
 		_ = raw.Close()
-		var alert tls.AlertError
-		if len(alpn) == 1 && alpn[0] != "h2" && errors.As(err, &alert) && alert == 120 { // no_application_protocol
+		if alpn[0] != "h2" && alert(err) == "tls: no application protocol" {
 			p.mu.Lock()
 			p.h2only = true
 			p.mu.Unlock()
@@ -220,6 +219,15 @@ func (p *partition) dial(ctx context.Context, alpn []string) (upConn, error) {
 	p.h2 = append(p.h2, cc)
 	p.mu.Unlock()
 	return upConn{h2: cc}, nil
+}
+
+// alert is the text of the alert that the server ended a handshake with, as crypto/tls words it; "" is none.
+func alert(err error) string {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "remote error" {
+		return op.Err.Error()
+	}
+	return ""
 }
 
 // newH2 speaks HTTP/2 on a connection that is made already. http.ClientConn never repeats a request.

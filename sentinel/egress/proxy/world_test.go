@@ -210,7 +210,6 @@ type world struct {
 	full    bool
 	logs    bytes.Buffer
 	client  *http.Client
-	cancel  context.CancelFunc
 }
 
 type lockedWriter struct {
@@ -243,8 +242,8 @@ func newWorld(t testing.TB, change ...func(*Server)) *world {
 	for _, f := range change {
 		f(w.s)
 	}
+	w.s.setUp()
 	ctx, cancel := context.WithCancel(context.Background())
-	w.cancel = cancel
 	ended := make(chan error, 1)
 	go func() { ended <- w.s.Serve(ctx) }()
 	w.client = &http.Client{
