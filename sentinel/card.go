@@ -97,6 +97,9 @@ func cardOf(c *ledger.Call) (wire.Card, error) {
 			Account: c.Account, Class: c.Class, Reach: c.Reach, Sensitive: c.Sensitive, Cell: c.Cell,
 			Made: c.Created.Time().Unix(), Policies: []string{c.Policy}, Reason: c.Reason}
 	}
-	k.State, k.Err = wire.State(c.State), stateError(c)
+	k.State = wire.State(c.State)
+	if c.State.Final() || c.State == ledger.Unknown {
+		k.Err = stateError(c)
+	}
 	return k, nil
 }
