@@ -47,7 +47,12 @@ func (c *Call) reach() string {
 
 func (c *Call) sensitive() bool { return c.Sensitive || c.Method.SensitiveAt(c.reach()) }
 
-func (c *Call) label(l string) bool { return slices.Contains(c.Labels, l) }
+// label says whether the caller carries a label. One that is not known counts as every one.
+func (c *Call) label(l string) bool {
+	return slices.ContainsFunc(c.Labels, func(x string) bool {
+		return x == l || x != wire.LabelUntrusted && x != wire.LabelPrivate
+	})
+}
 
 func (c *Call) untrusted() bool { return c.label(wire.LabelUntrusted) }
 

@@ -137,6 +137,8 @@ func TestDecide(t *testing.T) {
 			"base.cedar"},
 		{"untrusted change, method allow", methods, nil, "github repo-create name=x", labels("private", "untrusted"), Ask,
 			wire.CodeNeedsApproval, "base.cedar"},
+		{"a label that is not known", dontAsk, nil, "github repo-create name=x", labels("odd"), Ask, wire.CodeNeedsApproval,
+			"base.cedar"},
 		{"private change", dontAsk, nil, "github repo-create name=x", labels("private"), Allow, "", ""},
 		{"reads below the count", "", nil, "github repos", func(c *Call) { c.Reads = 199 }, Allow, "", ""},
 		{"reads at the count", "", nil, "github repos", func(c *Call) { c.Reads = 200 }, Ask, wire.CodeBulkRead,
