@@ -5,17 +5,15 @@ package cli
 import (
 	"bytes"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
+	"github.com/doorward/doorward/cli/fake"
 	"github.com/doorward/doorward/internal/describe"
 	"github.com/doorward/doorward/internal/wire"
 )
@@ -48,101 +46,30 @@ func demo() *describe.Connector {
 		}}
 }
 
-// fake is sentinel and the worker of demo, for scripts of the command only: it does as the file "does" in its folder
+// sham is sentinel and the worker of demo, for scripts of the command only: it does as the file "does" in its folder
 // says, one line for each request, the last line again and again.
-type fake struct {
-	dir string
+type sham struct {
+	fake.Script
 	mu  sync.Mutex // guards log
 	log bytes.Buffer
 }
 
-func (f *fake) listen(ts *testscript.TestScript, name string, serve func(*wire.Msg, []int) (any, []int, *wire.Error)) {
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(f.dir, "cell", name)})
-	ts.Check(err)
-	ts.Defer(func() { ln.Close() })
-	go func() {
-		for {
-			c, err := ln.AcceptUnix()
-			if err != nil {
-				return
-			}
-			go f.serve(c, serve)
-		}
-	}()
-}
-
-func (f *fake) serve(c *net.UnixConn, answer func(*wire.Msg, []int) (any, []int, *wire.Error)) {
-	conn := wire.NewConn(unixConn{c})
-	defer conn.Close()
-	for {
-		m, fds, err := conn.Read()
-		if err != nil {
-			return
-		}
-		if f.next(m.Verb, "hang-up") {
-			return
-		}
-		if f.next(m.Verb, "old") {
-			c.Write(append([]byte{0, 0, 0, 4}, 0x81, 0xa1, 'h', 99))
-			return
-		}
-		if f.next(m.Verb, "garbage") {
-			c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
-			return
-		}
-		body, files, refusal := answer(m, fds)
-		for _, fd := range fds {
-			unix.Close(fd)
-		}
-		out := wire.Msg{ID: m.ID, Err: refusal}
-		if refusal == nil {
-			if out.Body, err = wire.Marshal(body); err != nil {
-				panic(err)
-			}
-		}
-		err = conn.Write(&out, files...)
-		for _, fd := range files {
-			unix.Close(fd)
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-// next says whether the script's line for verb begins with "verb what".
-func (f *fake) next(verb, what string) bool {
-	w := f.line(verb)
-	return len(w) > 0 && w[0] == what
-}
-
-// line is what the script says of verb: the words behind it.
-func (f *fake) line(verb string) []string {
-	b, _ := os.ReadFile(filepath.Join(f.dir, "does"))
-	for l := range strings.Lines(string(b)) {
-		if w := strings.Fields(l); len(w) > 1 && w[0] == verb {
-			return w[1:]
-		}
-	}
-	return nil
-}
-
-func (f *fake) note(format string, a ...any) {
+func (f *sham) note(format string, a ...any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	fmt.Fprintf(&f.log, format+"\n", a...)
-	os.WriteFile(filepath.Join(f.dir, "seen"), f.log.Bytes(), 0o600)
+	os.WriteFile(filepath.Join(f.Dir, "seen"), f.log.Bytes(), 0o600)
 }
 
-func (f *fake) file(name string) []byte {
-	b, err := os.ReadFile(filepath.Join(f.dir, name))
+func (f *sham) file(name string) []byte {
+	b, err := os.ReadFile(filepath.Join(f.Dir, name))
 	if err != nil {
 		panic(err)
 	}
 	return b
 }
 
-func (f *fake) frame(fr *wire.Frame, fds []int) {
+func (f *sham) frame(fr *wire.Frame, fds []int) {
 	f.note("%s %s account=%s", fr.Connector, fr.Method, fr.Account)
 	for _, a := range fr.Args {
 		f.note("  %s=%q", a.Name, a.Values)
@@ -154,13 +81,13 @@ func (f *fake) frame(fr *wire.Frame, fds []int) {
 		_, werr := unix.Pwrite(fds[i], []byte("x"), 0)
 		f.note("  file %s %q size=%d same=%v sealed=%v write=%v", file.Arg, file.Name, file.Size,
 			wire.Sum(b[:n]) == file.SHA256 && int64(n) == file.Size, got&seals == seals, werr)
-		os.WriteFile(filepath.Join(f.dir, fmt.Sprintf("received-%d", i)), b[:n], 0o600)
+		os.WriteFile(filepath.Join(f.Dir, fmt.Sprintf("received-%d", i)), b[:n], 0o600)
 	}
 }
 
 // sentinel answers as sentinel does.
-func (f *fake) sentinel(m *wire.Msg, fds []int) (any, []int, *wire.Error) {
-	w := f.line(m.Verb)
+func (f *sham) sentinel(m *wire.Msg, fds []int) (any, []int, *wire.Error) {
+	w := f.Line(m.Verb)
 	switch m.Verb {
 	case "decide":
 		var r wire.DecideReq
@@ -240,14 +167,14 @@ func (f *fake) sentinel(m *wire.Msg, fds []int) (any, []int, *wire.Error) {
 }
 
 // worker answers as the worker of demo does.
-func (f *fake) worker(m *wire.Msg, fds []int) (any, []int, *wire.Error) {
+func (f *sham) worker(m *wire.Msg, fds []int) (any, []int, *wire.Error) {
 	var r wire.CallReq
 	if err := wire.Decode(m.Body, &r); err != nil {
 		panic(err)
 	}
 	f.note("call with %s", r.Grant)
 	f.frame(&r.Frame, fds)
-	w := f.line("call")
+	w := f.Line("call")
 	if w[0] == "refuse" {
 		return nil, nil, wire.Refuse(wire.Code(w[1]), strings.Join(w[2:], " "), "look at the vendor's page")
 	}
@@ -256,7 +183,7 @@ func (f *fake) worker(m *wire.Msg, fds []int) (any, []int, *wire.Error) {
 }
 
 // output is the answer that the words say: inline FILE [MEDIA], memfd FILE [MEDIA], next FILE TOKEN, none.
-func (f *fake) output(w []string) (*wire.Output, []int) {
+func (f *sham) output(w []string) (*wire.Output, []int) {
 	out := &wire.Output{Labels: []string{wire.LabelUntrusted}}
 	if w[0] == "none" {
 		return out, nil
@@ -283,36 +210,3 @@ func (f *fake) output(w []string) (*wire.Output, []int) {
 	out.File = true
 	return out, []int{fd}
 }
-
-// unixConn is a Transport for the fake.
-type unixConn struct{ *net.UnixConn }
-
-func (u unixConn) ReadMsg(p []byte) (int, []int, error) {
-	oob := make([]byte, 1024)
-	n, oobn, flags, _, err := u.ReadMsgUnix(p, oob)
-	if err != nil {
-		return 0, nil, err
-	}
-	fds, err := wire.ParseRights(oob[:oobn], flags)
-	if err == nil && n == 0 && len(p) > 0 {
-		return 0, fds, io.EOF
-	}
-	return n, fds, err
-}
-
-func (u unixConn) WriteMsg(p []byte, fds []int) error {
-	var oob []byte
-	if len(fds) > 0 {
-		oob = unix.UnixRights(fds...)
-	}
-	for len(p) > 0 {
-		n, _, err := u.WriteMsgUnix(p, oob, nil)
-		if err != nil {
-			return err
-		}
-		p, oob = p[n:], nil
-	}
-	return nil
-}
-
-func (u unixConn) CloseFD(fd int) { unix.Close(fd) }

@@ -7,59 +7,26 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	"golang.org/x/sys/unix"
 
-	"github.com/doorward/doorward/internal/wire"
+	"github.com/doorward/doorward/cli/fake"
 )
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"connector": func() {
-			inCell()
+			fake.Enter()
 			os.Exit(Main(os.Args[1:]))
 		},
 	})
 }
 
-// inCell gives this process, started by a script, a mount namespace in which the script's folder is the cell's socket
-// directory. The command itself has no switch for that.
-func inCell() {
-	dir := os.Getenv("SCRIPT_CELL")
-	if dir == "" {
-		return
-	}
-	die := func(what string, err error) {
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "script:", what, err)
-			os.Exit(99)
-		}
-	}
-	runtime.LockOSThread()
-	die("unshare", unix.Unshare(unix.CLONE_NEWNS))
-	die("make mounts private", unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
-	die("mount /run", unix.Mount("tmpfs", "/run", "tmpfs", 0, "mode=755"))
-	die("mkdir", os.MkdirAll(wire.CellRun, 0o755))
-	die("bind", unix.Mount(filepath.Join(dir, "cell"), wire.CellRun, "", unix.MS_BIND, ""))
-}
-
-// grounds says whether scripts can have sockets.
-func grounds() bool {
-	if os.Geteuid() != 0 {
-		return false
-	}
-	cmd := exec.Command("unshare", "-m", "true")
-	return cmd.Run() == nil
-}
-
 func TestScripts(t *testing.T) {
-	root := grounds()
+	root := fake.Ground()
 	if !root {
 		t.Log("host ground skipped: scripts with sockets need root and a mount namespace of their own")
 	}
@@ -67,15 +34,7 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	exe, err := exec.LookPath("connector")
-	if err != nil {
-		t.Fatal(err)
-	}
-	share := filepath.Join(filepath.Dir(filepath.Dir(exe)), "share", "doorward")
-	if err := os.MkdirAll(share, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(share, "demo.desc"), file, 0o644); err != nil {
+	if err := fake.Share("connector", "demo", file); err != nil {
 		t.Fatal(err)
 	}
 	testscript.Run(t, testscript.Params{
@@ -88,12 +47,7 @@ func TestScripts(t *testing.T) {
 			}
 			return false, fmt.Errorf("no condition %q", c)
 		},
-		Setup: func(e *testscript.Env) error {
-			if root {
-				e.Setenv("SCRIPT_CELL", e.WorkDir)
-			}
-			return os.Mkdir(filepath.Join(e.WorkDir, "cell"), 0o755)
-		},
+		Setup: func(e *testscript.Env) error { return fake.Setup(e, root) },
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"serve":  serve,
 			"repeat": repeat,
@@ -106,13 +60,13 @@ func TestScripts(t *testing.T) {
 
 // serve starts sentinel, worker or both, which do what the file "does" says.
 func serve(ts *testscript.TestScript, _ bool, args []string) {
-	f := &fake{dir: ts.Getenv("WORK")}
+	f := &sham{Script: fake.Script{Dir: ts.Getenv("WORK")}}
 	for _, who := range args {
-		name, h := who+".sock", f.worker
 		if who == "sentinel" {
-			h = f.sentinel
+			f.Serve(ts, "cell/sentinel.sock", f.sentinel)
+		} else {
+			f.Serve(ts, "cell/"+who+".sock", f.worker)
 		}
-		f.listen(ts, name, h)
 	}
 }
 

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fake is for tests of the two commands only: a server that speaks package wire as a script tells it, and a
+// mount namespace in which the fixed socket paths lead to the script's folder. Neither command has a switch for that.
+// No binary links it.
+package fake
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
+
+	"github.com/doorward/doorward/internal/wire"
+)
+
+// Env names the folder that Enter puts at /run/doorward.
+const Env = "SCRIPT_RUN"
+
+// Enter gives this process, started by a script, a mount namespace in which the folder that Env names is /run/doorward.
+// It locks the calling goroutine to its thread, which alone is in the namespace. Without Env it does nothing.
+func Enter() {
+	dir := os.Getenv(Env)
+	if dir == "" {
+		return
+	}
+	die := func(what string, err error) {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "script:", what, err)
+			os.Exit(99)
+		}
+	}
+	runtime.LockOSThread()
+	die("unshare", unix.Unshare(unix.CLONE_NEWNS))
+	die("make mounts private", unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	die("mount /run", unix.Mount("tmpfs", "/run", "tmpfs", 0, "mode=755"))
+	die("mkdir", os.MkdirAll(wire.RunDir, 0o755))
+	die("bind", unix.Mount(dir, wire.RunDir, "", unix.MS_BIND, ""))
+}
+
+// Ground says whether Enter works here.
+func Ground() bool {
+	return os.Geteuid() == 0 && exec.Command("unshare", "-m", "true").Run() == nil
+}
+
+// Setup makes the socket folder of a script, which has the name run.
+func Setup(e *testscript.Env, ground bool) error {
+	if ground {
+		e.Setenv(Env, filepath.Join(e.WorkDir, "run"))
+	}
+	return os.Mkdir(filepath.Join(e.WorkDir, "run"), 0o755)
+}
+
+// Share puts a description where the commands of testscript find it.
+func Share(command, vendor string, file []byte) error {
+	exe, err := exec.LookPath(command)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(filepath.Dir(filepath.Dir(exe)), "share", "doorward")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, vendor+".desc"), file, 0o644)
+}
+
+// Answer is what a server does with a message: its body, descriptors that go with it, or a refusal.
+type Answer func(m *wire.Msg, fds []int) (body any, files []int, refusal *wire.Error)
+
+// Script is what a script's file "does" says: one line for each verb.
+type Script struct{ Dir string }
+
+// Line is what the script says of a verb: the words behind it.
+func (s Script) Line(verb string) []string {
+	b, _ := os.ReadFile(filepath.Join(s.Dir, "does")) // absent says nothing
+	for l := range strings.Lines(string(b)) {
+		if w := strings.Fields(l); len(w) > 1 && w[0] == verb {
+			return w[1:]
+		}
+	}
+	return nil
+}
+
+// Serve listens on a socket below run until the script ends.
+func (s Script) Serve(ts *testscript.TestScript, name string, answer Answer) {
+	path := filepath.Join(s.Dir, "run", name)
+	ts.Check(os.MkdirAll(filepath.Dir(path), 0o755))
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	ts.Check(err)
+	ts.Defer(func() { ln.Close() })
+	go func() {
+		for {
+			c, err := ln.AcceptUnix()
+			if err != nil {
+				return
+			}
+			go s.connection(c, answer)
+		}
+	}()
+}
+
+// connection answers the messages of one connection. A verb's line may begin with hang-up, old or garbage instead.
+func (s Script) connection(c *net.UnixConn, answer Answer) {
+	conn := wire.NewConn(transport{c})
+	defer conn.Close()
+	for {
+		m, fds, err := conn.Read()
+		if err != nil {
+			return
+		}
+		does := append(s.Line(m.Verb), "")[0]
+		switch does {
+		case "hang-up":
+			return
+		case "old":
+			_, _ = c.Write([]byte{0, 0, 0, 4, 0x81, 0xa1, 'h', 99})
+			return
+		case "garbage":
+			_, _ = c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
+			return
+		}
+		body, files, refusal := answer(m, fds)
+		closeAll(fds)
+		out := wire.Msg{ID: m.ID, Err: refusal}
+		if refusal == nil {
+			if out.Body, err = wire.Marshal(body); err != nil {
+				panic(err)
+			}
+		}
+		err = conn.Write(&out, files...)
+		closeAll(files)
+		if err != nil {
+			return
+		}
+	}
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
+
+// transport is a wire.Transport for the server's end.
+type transport struct{ *net.UnixConn }
+
+func (t transport) ReadMsg(p []byte) (int, []int, error) {
+	oob := make([]byte, 1024)
+	n, oobn, flags, _, err := t.ReadMsgUnix(p, oob)
+	if err != nil {
+		return 0, nil, err
+	}
+	fds, err := wire.ParseRights(oob[:oobn], flags)
+	if err == nil && n == 0 && len(p) > 0 {
+		return 0, fds, io.EOF
+	}
+	return n, fds, err
+}
+
+func (t transport) WriteMsg(p []byte, fds []int) error {
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	for len(p) > 0 {
+		n, _, err := t.WriteMsgUnix(p, oob, nil)
+		if err != nil {
+			return err
+		}
+		p, oob = p[n:], nil
+	}
+	return nil
+}
+
+func (t transport) CloseFD(fd int) { unix.Close(fd) }
