@@ -228,25 +228,56 @@ type onset struct {
 	summer   bool
 }
 
-// changesOf are the changes of t's zone from the one that t stands under to the last before until.
+// changesOf are the changes of t's zone from the last one at or before t (looked for five years back) to until. Weeks
+// are compared, and a week in which the clock changes is halved to the second: Time.ZoneBounds also stops at ends of
+// years, which are no changes.
 func changesOf(t, until time.Time) map[onset]bool {
 	out := map[onset]bool{}
-	for {
-		began, ends := t.ZoneBounds()
-		name, to := t.Zone()
-		x := onset{"19700101T000000", offset(to), offset(to), name, t.IsDST()}
-		if !began.IsZero() {
-			before := began.Add(-time.Second)
-			_, from := before.Zone()
-			x.from = offset(from)
-			x.local = before.Add(time.Second).In(time.FixedZone("", from)).Format(basicLocal)
-		}
-		out[x] = true
-		if ends.IsZero() || ends.After(until) {
-			return out
-		}
-		t = ends
+	const week = 7 * 24 * time.Hour
+	type clock struct {
+		name   string
+		offset int
+		summer bool
 	}
+	stands := func(t time.Time) clock {
+		name, o := t.Zone()
+		return clock{name, o, t.IsDST()}
+	}
+	told := func(c clock) onset { return onset{to: offset(c.offset), name: c.name, summer: c.summer} }
+	add := func(before, at time.Time) {
+		for at.Sub(before) > time.Second {
+			mid := before.Add(at.Sub(before) / 2).Truncate(time.Second)
+			if stands(mid) == stands(at) {
+				at = mid
+			} else {
+				before = mid
+			}
+		}
+		if at.After(until) {
+			return
+		}
+		x := told(stands(at))
+		_, o := before.Zone()
+		x.from, x.local = offset(o), at.In(time.FixedZone("", o)).Format(basicLocal)
+		out[x] = true
+	}
+	at, back := t, 5*53
+	for ; back > 0 && stands(at.Add(-week)) == stands(at); back-- {
+		at = at.Add(-week)
+	}
+	if back > 0 {
+		add(at.Add(-week), at)
+	} else {
+		x := told(stands(t))
+		x.from, x.local = x.to, "19700101T000000"
+		out[x] = true
+	}
+	for at = t; !at.After(until); at = at.Add(week) {
+		if stands(at.Add(week)) != stands(at) {
+			add(at, at.Add(week))
+		}
+	}
+	return out
 }
 
 func offset(s int) string {

@@ -275,6 +275,11 @@ func (o *object) instance(start moment, arg string) (moment, error) {
 		}
 		m.t = t.In(start.t.Location())
 	}
+	for _, p := range o.parts {
+		if id, err := o.moment(p.get("RECURRENCE-ID")); err == nil && id.key() == m.key() {
+			return m, nil
+		}
+	}
 	s, err := readSeries(o.bytes())
 	if err != nil {
 		return m, err

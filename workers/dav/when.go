@@ -96,34 +96,96 @@ func (w when) vtimezone(end when, years int) *block {
 	z := &block{name: "VTIMEZONE", lines: []line{plainLine("TZID", w.tz)}}
 	until := end.t.AddDate(years, 0, 0)
 	groups := map[string]*block{}
-	t := w.t
-	for {
-		began, ends := t.ZoneBounds()
-		abbr, to := t.Zone()
-		from := to
-		onset := "19700101T000000"
-		if !began.IsZero() {
-			_, from = began.Add(-time.Second).Zone()
-			onset = began.UTC().Add(time.Duration(from) * time.Second).Format(formLocal)
-		}
+	add := func(at time.Time, onset string, from int) {
+		abbr, to := at.Zone()
 		kind := "STANDARD"
-		if t.IsDST() {
+		if at.IsDST() {
 			kind = "DAYLIGHT"
 		}
 		key := fmt.Sprint(kind, from, to, abbr)
 		if g := groups[key]; g != nil {
 			g.lines = append(g.lines, plainLine("RDATE", onset))
-		} else {
-			g = &block{name: kind, lines: []line{plainLine("DTSTART", onset), plainLine("TZOFFSETFROM", offsetText(from)),
-				plainLine("TZOFFSETTO", offsetText(to)), plainLine("TZNAME", abbr)}}
-			groups[key] = g
-			z.kids = append(z.kids, g)
+			return
 		}
-		if ends.IsZero() || ends.After(until) {
+		g := &block{name: kind, lines: []line{plainLine("DTSTART", onset), plainLine("TZOFFSETFROM", offsetText(from)),
+			plainLine("TZOFFSETTO", offsetText(to)), plainLine("TZNAME", abbr)}}
+		groups[key] = g
+		z.kids = append(z.kids, g)
+	}
+	change := func(at time.Time) {
+		_, from := at.Add(-time.Second).Zone()
+		add(at, at.UTC().Add(time.Duration(from)*time.Second).Format(formLocal), from)
+	}
+	if at, ok := lastChange(w.t); ok {
+		change(at)
+	} else {
+		_, now := w.t.Zone()
+		add(w.t, "19700101T000000", now)
+	}
+	for t := w.t; ; {
+		at, ok := nextChange(t, until)
+		if !ok {
 			return z
 		}
-		t = ends
+		change(at)
+		t = at
 	}
+}
+
+// week is how far apart clocks are compared: no zone changes twice in one.
+const week = 7 * 24 * time.Hour
+
+// zoneBack is how far back the last change of a zone's clocks is looked for.
+const zoneBack = 5 * 53 // weeks
+
+// lastChange is when the clocks of t's zone last changed, t included.
+func lastChange(t time.Time) (time.Time, bool) {
+	for range zoneBack {
+		before := t.Add(-week)
+		if clock(before) != clock(t) {
+			return bisect(before, t), true
+		}
+		t = before
+	}
+	return time.Time{}, false
+}
+
+// nextChange is when they change next, until included. Time.ZoneBounds would do, but beyond a zone's list of changes it
+// also stops at years, and in leap years does not get past their end.
+func nextChange(t, until time.Time) (time.Time, bool) {
+	for !t.After(until) {
+		next := t.Add(week)
+		if clock(next) != clock(t) {
+			at := bisect(t, next)
+			return at, !at.After(until)
+		}
+		t = next
+	}
+	return time.Time{}, false
+}
+
+// bisect is the first second of the clock that stands at b, where another stands at a.
+func bisect(a, b time.Time) time.Time {
+	for b.Sub(a) > time.Second {
+		mid := a.Add(b.Sub(a) / 2).Truncate(time.Second)
+		if clock(mid) == clock(b) {
+			b = mid
+		} else {
+			a = mid
+		}
+	}
+	return b
+}
+
+type clockOf struct {
+	name   string
+	offset int
+	dst    bool
+}
+
+func clock(t time.Time) clockOf {
+	n, o := t.Zone()
+	return clockOf{n, o, t.IsDST()}
 }
 
 func offsetText(s int) string {
