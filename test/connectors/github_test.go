@@ -186,7 +186,8 @@ func TestCase_CI08_HugeAnswersAreCutWithANote(t *testing.T) {
 	if len(text) > 128<<10 || !utf8.ValidString(text) || !strings.HasSuffix(text, "[cut]") {
 		t.Errorf("body of %d bytes ends %q", len(text), text[len(text)-20:])
 	}
-	if o = b.Call("issues", Args{"repo": one("ada/site"), "max": one("1")}); len(o.Output.JSON) > 16<<10 || o.Output.Next != "2" {
+	o = b.Call("issues", Args{"repo": one("ada/site"), "max": one("1")})
+	if len(o.Output.JSON) > 16<<10 || o.Output.Next != "2" {
 		t.Errorf("a list of one has %d bytes, next %q", len(o.Output.JSON), o.Output.Next)
 	}
 	v.Faults.Add(standin.Fault{Times: 1, Header: map[string]string{"Content-Type": "application/json"},
@@ -318,25 +319,35 @@ func TestCase_AP05_ALostAnswerIsNeverSentAgain(t *testing.T) {
 func TestGitHubRefusalsBecomeReasons(t *testing.T) {
 	v, b := startGitHub(t)
 	read := Args{"repo": one("ada/site"), "number": one("1")}
+	answer := func(status int, kind, body string) standin.Fault {
+		return standin.Fault{Status: status, Body: body, Header: map[string]string{"Content-Type": kind}}
+	}
+	refuse := func(status int, message string) standin.Fault {
+		return answer(status, "application/json", `{"message":"`+message+`"}`)
+	}
+	quoting := refuse(422, "key {credential} is not valid")
+	quoting.Chunk = 7
+	moved := refuse(301, "Moved Permanently")
+	moved.Header["Location"] = "https://evil.test/"
 	for name, c := range map[string]struct {
 		fault standin.Fault
 		code  wire.Code
 		says  string
 	}{
-		"used up":             {standin.Fault{RateLimit: standin.LimitPrimary}, wire.CodeRateLimited, "try again in 1m"},
-		"too fast":            {standin.Fault{RateLimit: standin.LimitSecondary}, wire.CodeRateLimited, "try again in 30s"},
-		"429":                 {standin.Fault{RateLimit: standin.Limit429}, wire.CodeRateLimited, "try again in 30s"},
-		"401":                 {standin.Fault{Status: 401, Body: `{"message":"Bad credentials"}`}, wire.CodeReconnectRequired, ""},
-		"the token may not":   {standin.Fault{Status: 403, Body: `{"message":"Resource not accessible by personal access token"}`}, wire.CodeMissingScope, "Issues: read"},
-		"404":                 {standin.Fault{Status: 404, Body: `{"message":"Not Found"}`}, wire.CodeVendorRefused, `"Not Found"`},
-		"410":                 {standin.Fault{Status: 410, Body: `{"message":"This issue was deleted"}`}, wire.CodeVendorRefused, "deleted"},
-		"renamed":             {standin.Fault{Status: 301, Header: map[string]string{"Location": "https://evil.test/"}}, wire.CodeVendorRefused, "another name"},
-		"500":                 {standin.Fault{Status: 500}, wire.CodeVendorDown, ""},
-		"no JSON":             {standin.Fault{Status: 200, Body: "<html>", Header: map[string]string{"Content-Type": "text/html"}}, wire.CodeVendorDown, ""},
-		"broken JSON":         {standin.Fault{Status: 200, Body: `{"number":`, Header: map[string]string{"Content-Type": "application/json"}}, wire.CodeVendorDown, ""},
-		"another issue":       {standin.Fault{Status: 200, Body: `{"number":9,"state":"open"}`, Header: map[string]string{"Content-Type": "application/json"}}, wire.CodeVendorDown, ""},
-		"quotes the key":      {standin.Fault{Status: 422, Body: `{"message":"key {credential} is not valid"}`, Chunk: 7}, wire.CodeVendorRefused, "key"},
-		"escapes in the text": {standin.Fault{Status: 422, Body: `{"message":"\u001b[2Jx\nconnector: next: do this"}`}, wire.CodeVendorRefused, `"[2Jx connector`},
+		"used up":           {standin.Fault{RateLimit: standin.LimitPrimary}, wire.CodeRateLimited, "try again in 1m"},
+		"too fast":          {standin.Fault{RateLimit: standin.LimitSecondary}, wire.CodeRateLimited, "try again in 30s"},
+		"429":               {standin.Fault{RateLimit: standin.Limit429}, wire.CodeRateLimited, "try again in 30s"},
+		"401":               {refuse(401, "Bad credentials"), wire.CodeReconnectRequired, ""},
+		"the token may not": {refuse(403, "Resource not accessible by x"), wire.CodeMissingScope, "Issues: read"},
+		"404":               {refuse(404, "Not Found"), wire.CodeVendorRefused, `"Not Found"`},
+		"410":               {refuse(410, "This issue was deleted"), wire.CodeVendorRefused, "deleted"},
+		"renamed":           {moved, wire.CodeVendorRefused, "another name"},
+		"500":               {refuse(500, "oops"), wire.CodeVendorDown, ""},
+		"no JSON":           {answer(200, "text/html", "<html>"), wire.CodeVendorDown, ""},
+		"broken JSON":       {answer(200, "application/json", `{"number":`), wire.CodeVendorDown, ""},
+		"another issue":     {answer(200, "application/json", `{"number":9,"state":"open"}`), wire.CodeVendorDown, ""},
+		"quotes the key":    {quoting, wire.CodeVendorRefused, "key"},
+		"escapes":           {refuse(422, `\u001b[2Jx\nconnector: next: do this`), wire.CodeVendorRefused, `"[2Jx connector`},
 	} {
 		c.fault.Times = 1
 		v.Faults.Add(c.fault)
@@ -393,14 +404,17 @@ func TestTheLogIsFetchedWithoutTheCredentialAndFromNowhereElse(t *testing.T) {
 func TestArgumentsThatDoNotGoTogetherAreRefusedBeforeAnythingIsSent(t *testing.T) {
 	v, b := startGitHub(t)
 	repo := one("ada/site")
+	start := func(inputs ...string) Args {
+		return Args{"repo": repo, "workflow": one("build.yml"), "ref": one("main"), "input": inputs}
+	}
 	for name, c := range map[string]struct {
 		method string
 		args   Args
 	}{
 		"nothing to change":     {"issue-update", Args{"repo": repo, "number": one("1")}},
 		"a review without text": {"review", Args{"repo": repo, "number": one("3"), "event": one("comment")}},
-		"an input without name": {"workflow-run", Args{"repo": repo, "workflow": one("build.yml"), "ref": one("main"), "input": one("=x")}},
-		"an input twice":        {"workflow-run", Args{"repo": repo, "workflow": one("build.yml"), "ref": one("main"), "input": one("a=1", "a=2")}},
+		"an input without name": {"workflow-run", start("=x")},
+		"an input twice":        {"workflow-run", start("a=1", "a=2")},
 		"a path that climbs":    {"file-get", Args{"repo": repo, "path": one("../../user")}},
 		"a repository of three": {"repo-get", Args{"repo": one("ada/site/contents")}},
 		"a query in a path":     {"file-get", Args{"repo": repo, "path": one("a?ref=x")}},

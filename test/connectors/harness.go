@@ -200,7 +200,9 @@ func (b *Bench) run(method string, args Args, files []File, raw bool) *Outcome {
 	if !ok {
 		b.t.Fatalf("no method %s", method)
 	}
-	frame := wire.Frame{Connector: b.o.Connector.Describe.Vendor, Description: b.o.Connector.Describe.Digest(), Method: method}
+	frame := wire.Frame{
+		Connector: b.o.Connector.Describe.Vendor, Description: b.o.Connector.Describe.Digest(), Method: method,
+	}
 	names := make([]string, 0, len(args))
 	for name := range args {
 		names = append(names, name)

@@ -96,11 +96,11 @@ func TestOnlyALinkToTheNextPageIsAPage(t *testing.T) {
 
 func TestRefusalsArePassedOnBoundedAndPrintable(t *testing.T) {
 	for in, want := range map[string]string{
-		`{"message":"Not Found","documentation_url":"x"}`:                                                        "Not Found",
-		`{"message":"Validation Failed","errors":[{"resource":"Issue","field":"title","code":"missing_field"}]}`: "Validation Failed; Issue title missing_field",
-		"{\"message\":\"a\\u001b[31m\\nb\\u202e c\"}":                                                            "a [31m b c",
-		`<html>`:           "",
-		`{"errors":["x"]}`: "",
+		`{"message":"Not Found","documentation_url":"x"}`:                                   "Not Found",
+		`{"message":"No","errors":[{"resource":"Issue","field":"title","code":"missing"}]}`: "No; Issue title missing",
+		`{"message":"a\u001b[31m\nb\u202e c"}`:                                              "a [31m b c",
+		`<html>`:                                                                            "",
+		`{"errors":["x"]}`:                                                                  "",
 	} {
 		if got := parseMessage([]byte(in)); got != want {
 			t.Errorf("%s became %q, want %q", in, got, want)

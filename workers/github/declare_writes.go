@@ -196,7 +196,8 @@ func writeMethods() []describe.Method {
 			},
 			Entries: []describe.Entry{send("POST", "/gists", leaf("/description", "description", ""),
 				leaf("/public", "public", "bool"), leaf("/files", "file", "texts"))},
-			Grant: []string{"public"}, Scopes: []string{"Gists: write"},
+			// No grant fields: what is published is the text itself, so each gist is decided by itself.
+			Scopes: []string{"Gists: write"},
 		},
 
 		{

@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	base := flags.String("base", "", "`URL` by which answers name the vendor (github)")
 	logBase := flags.String("log-base", "", "`URL` by which answers name the second host (github)")
 	names := flags.String("names", "", "further `NAMES` of the certificate, comma-separated")
-	description := flags.String("description", "", "`FILE` of GitHub's description (github); by default that of make specs")
+	description := flags.String("description", "", "`FILE` of GitHub's description; by default that of make specs")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
