@@ -18,7 +18,7 @@ import (
 
 // accountsPushed is authd's word of its accounts, at connect and at each change. At connect it tells whether sentinel's
 // own ledger is the newest, and lets the calls be settled that were running when sentinel or the link ended.
-func (s *Sentinel) accountsPushed(ctx context.Context, _ *daemon.Call, req *wire.AccountsReq) (*wire.Empty, error) {
+func (s *Sentinel) accountsPushed(ctx context.Context, c *daemon.Call, req *wire.AccountsReq) (*wire.Empty, error) {
 	s.mu.Lock()
 	fresh := s.instance == ""
 	s.instance, s.locked = req.Instance, req.Locked
@@ -36,11 +36,14 @@ func (s *Sentinel) accountsPushed(ctx context.Context, _ *daemon.Call, req *wire
 		// in order; an answer to revoke is behind all of them.
 		go s.connected(context.WithoutCancel(ctx), req, orphans)
 	}
-	for _, a := range req.Accounts {
-		if !s.decided(&a) {
-			go s.askAccount(a)
+	c.Later(func(context.Context) error { // who adds an account hears when its card is there
+		for _, a := range req.Accounts {
+			if !s.decided(&a) {
+				s.askAccount(a)
+			}
 		}
-	}
+		return nil
+	})
 	return &wire.Empty{}, nil
 }
 

@@ -203,13 +203,20 @@ func (s *Sentinel) worker(vendor string) *daemon.Client {
 
 // running refuses what the switch has stopped and what outlived its session.
 func (s *Sentinel) running(who peer.Identity) error {
-	for _, key := range []string{stopKey(""), stopKey(who.Name)} {
-		if v, ok := s.ledger.Setting(key); ok && len(v.Value) > 0 {
-			return wire.Refuse(wire.CodeStopped, "a person has stopped this cell", "only that person can start it again")
-		}
+	if err := s.stopped(who.Name); err != nil {
+		return err
 	}
 	if sess, _ := s.session(who); !sess.Ended.IsZero() || s.ledger.Now().Reached(sess.Until) {
 		return wire.Refuse(wire.CodeExpired, "the session has ended; it lasts 12 hours", "start the cell or the run again")
+	}
+	return nil
+}
+
+func (s *Sentinel) stopped(cell string) error {
+	for _, key := range []string{stopKey(""), stopKey(cell)} {
+		if v, ok := s.ledger.Setting(key); ok && len(v.Value) > 0 {
+			return wire.Refuse(wire.CodeStopped, "a person has stopped this cell", "only a person can start it again")
+		}
 	}
 	return nil
 }

@@ -7,10 +7,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/doorward/doorward/internal/describe"
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/sentinel/ledger"
+	"github.com/doorward/doorward/sentinel/policy"
 	"github.com/doorward/doorward/sentinel/spool"
 )
 
@@ -161,6 +164,12 @@ func (s *Sentinel) run(ctx context.Context, c ledger.Call) {
 	if err == nil && (vendor == nil || vendor.Digest() != o.Frame.Description) {
 		err = wire.Refuse(wire.CodeWrongDescription, "the connector was replaced since it was approved", "ask again")
 	}
+	if err == nil {
+		err = s.stopped(c.Cell)
+	}
+	if err == nil {
+		err = s.stillMay(&c, vendor, o)
+	}
 	if err != nil {
 		closeAll(o.files)
 		fail(codeOf(err), err)
@@ -179,6 +188,25 @@ func (s *Sentinel) run(ctx context.Context, c ledger.Call) {
 	m, _ := vendor.Method(c.Method)
 	s.execute(ctx, s.enliven(got, m, nil), o)
 	s.forget(c.Spool)
+}
+
+// stillMay asks the policy again before an approved call runs: an approval turns ask into allow, never deny.
+func (s *Sentinel) stillMay(c *ledger.Call, vendor *describe.Connector, o *order) error {
+	m, ok := vendor.Method(c.Method)
+	if !ok {
+		return wire.Refuse(wire.CodeUnknownMethod, "the method is gone", "")
+	}
+	v, err := m.Decode(&o.Frame)
+	if err != nil {
+		return err
+	}
+	d := s.policy.Load().Decide(&policy.Call{Connector: vendor, Method: m, Values: v, Account: c.Account, Reach: c.Reach,
+		Sensitive: c.Sensitive, Cell: c.Cell, Session: strings.TrimPrefix(c.Session, c.Cell+"/"), Attended: c.Attended,
+		By: c.Run, Labels: s.labels(c.Cell), Now: time.Now()}, nil)
+	if d.Verdict == policy.Deny {
+		return wire.Refuse(d.Code, d.Reason+"; the policy has changed since it was asked", d.Next)
+	}
+	return nil
 }
 
 // resume takes up what a restart interrupted: approved calls are executed, unknown ones looked up, parked ones wait on.
