@@ -31,6 +31,7 @@ import (
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/sentinel/egress/guard"
 	"github.com/doorward/doorward/sentinel/egress/proxy"
+	"github.com/doorward/doorward/sentinel/prepared"
 	"github.com/doorward/doorward/workers"
 )
 
@@ -182,16 +183,78 @@ func (b *Bench) Call(method string, args Args, files ...File) *Outcome {
 // Try runs one call as an allowed one, whatever comes of it.
 func (b *Bench) Try(method string, args Args, files ...File) *Outcome {
 	b.t.Helper()
-	return b.run(method, args, files, false)
+	return b.run(method, args, files, how{})
 }
 
 // Raw runs a read and answers the vendor's own bytes, as sentinel does where a decision or a settlement builds on it.
 func (b *Bench) Raw(method string, args Args) *Outcome {
 	b.t.Helper()
-	return b.run(method, args, nil, true)
+	return b.run(method, args, nil, how{raw: true})
 }
 
-func (b *Bench) run(method string, args Args, files []File, raw bool) *Outcome {
+// how a call is run, besides its arguments.
+type how struct {
+	raw      bool
+	prepared bool
+	body     []byte
+	etag     string
+	mark     string // the bench's choice when empty
+}
+
+// Write runs a method with a prepared body as sentinel does: it has the base read, the body rendered, reads it back,
+// and executes the call with it. Every entry must be used.
+func (b *Bench) Write(method string, args Args) *Outcome {
+	b.t.Helper()
+	o := b.TryWrite(method, args, nil)
+	for i, entry := range o.Entries {
+		if o.Used[i] == 0 && o.Err == nil {
+			b.t.Errorf("%s: entry %s was not used", method, entry.Name)
+		}
+	}
+	return o
+}
+
+// TryWrite is Write, whatever comes of it. between, which may be nil, runs after the base was read.
+func (b *Bench) TryWrite(method string, args Args, between func()) *Outcome {
+	b.t.Helper()
+	frame, m := b.frame(method, args)
+	values, err := m.Decode(&frame)
+	if err != nil {
+		return &Outcome{Err: wire.Refuse(wire.CodeBadArgument, err.Error(), "")}
+	}
+	b.mu.Lock()
+	h := how{prepared: true, mark: "m4rk0fcallwr1tten" + strconv.Itoa(b.calls)}
+	b.mu.Unlock()
+	var base []byte
+	if m.Prepare.NeedsBase(values) {
+		read := Args{}
+		for _, pair := range m.Prepare.Args {
+			read[pair.From] = values[pair.To]
+		}
+		o := b.Raw(m.Prepare.Base, read)
+		if o.Err != nil {
+			return o
+		}
+		base, h.etag = o.Output.JSON, o.Output.Object
+	}
+	if between != nil {
+		between()
+	}
+	now := time.Now().Unix()
+	resp, err := b.trial.Prepare(&wire.PrepareReq{Frame: frame, Mark: h.mark, Unix: now, Owner: b.o.Owner, Base: base})
+	if err != nil {
+		return &Outcome{Err: err}
+	}
+	if err := prepared.Verify(m.Prepare.Kind, m, values, h.mark, now, b.o.Owner, base, resp.Body); err != nil {
+		b.t.Errorf("%s: sentinel's reader refuses what was rendered: %v\n%s", method, err, resp.Body)
+		return &Outcome{Err: err}
+	}
+	h.body = resp.Body
+	return b.run(method, args, nil, h)
+}
+
+// frame makes the frame of a call.
+func (b *Bench) frame(method string, args Args) (wire.Frame, *describe.Method) {
 	b.t.Helper()
 	if _, err := b.o.Connector.Describe.Seal(); err != nil {
 		b.t.Fatal(err)
@@ -211,6 +274,12 @@ func (b *Bench) run(method string, args Args, files []File, raw bool) *Outcome {
 	for _, name := range names {
 		frame.Args = append(frame.Args, wire.Arg{Name: name, Values: args[name]})
 	}
+	return frame, m
+}
+
+func (b *Bench) run(method string, args Args, files []File, h how) *Outcome {
+	b.t.Helper()
+	frame, m := b.frame(method, args)
 	var fds []*os.File
 	for _, f := range files {
 		fd, size, sum, err := wire.SealFile(bytes.NewReader(f.Content), wire.MaxFile)
@@ -219,6 +288,13 @@ func (b *Bench) run(method string, args Args, files []File, raw bool) *Outcome {
 		}
 		fds = append(fds, os.NewFile(uintptr(fd), f.Name))
 		frame.Files = append(frame.Files, wire.File{Arg: f.Arg, Name: f.Name, Size: size, SHA256: sum})
+	}
+	if h.prepared {
+		fd, _, _, err := wire.SealFile(bytes.NewReader(h.body), wire.MaxFile)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		fds = append(fds, os.NewFile(uintptr(fd), "prepared"))
 	}
 	defer func() {
 		for _, fd := range fds {
@@ -234,8 +310,12 @@ func (b *Bench) run(method string, args Args, files []File, raw bool) *Outcome {
 	n := strconv.Itoa(b.calls)
 	b.mu.Unlock()
 	g := &grant{surrogate: "ghp_surrogateOfCall0000000000000000000" + n, mark: "m4rk0fca11" + n}
+	if h.mark != "" {
+		g.mark = h.mark
+	}
 	g.entries, err = m.Fill(&describe.Call{
 		Values: values, Files: frame.Files, Base: b.base, Also: b.also, Mark: g.mark, Unix: time.Now().Unix(),
+		ETag: h.etag, Prepared: wire.Sum(h.body),
 	})
 	if err != nil {
 		return &Outcome{Err: wire.Refuse(wire.CodeBadArgument, err.Error(), "")}
@@ -246,7 +326,8 @@ func (b *Bench) run(method string, args Args, files []File, raw bool) *Outcome {
 	b.grants[id] = g
 	reported := len(b.reports)
 	b.mu.Unlock()
-	out, err := b.trial.Run(b.t.Context(), &wire.CallReq{Grant: id, Frame: frame, Raw: raw}, fds...)
+	out, err := b.trial.Run(b.t.Context(), &wire.CallReq{Grant: id, Frame: frame, Raw: h.raw, Prepared: h.prepared,
+		ETag: h.etag}, fds...)
 	resolved := 0
 	b.mu.Lock()
 	for _, n := range g.used {
