@@ -256,7 +256,7 @@ func (d *demo) steps() []step {
 			if _, err := d.agent(d.home, 0, "wait", d.last); err != nil {
 				return err
 			}
-			if _, err := d.human(1, "", "approve", d.last, "--yes"); err != nil { // a second yes changes nothing
+			if _, err := d.human(2, "", "approve", d.last, "--yes"); err != nil { // a second yes changes nothing
 				return err
 			}
 			return acted("an issue", d.issues(), 1)
