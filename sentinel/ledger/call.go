@@ -50,24 +50,25 @@ type Frame struct {
 
 // Progress is what changes about a call.
 type Progress struct {
-	State     State   `json:"state"`
-	Changed   Moment  `json:"changed"`            // when it came into State
-	By        string  `json:"by,omitzero"`        // who brought it there
-	Approver  string  `json:"approver,omitzero"`  // who approved it
-	Scope     string  `json:"scope,omitzero"`     // what the approval covered: once, session, until, standing
-	Pass      string  `json:"pass,omitzero"`      // authd's grant for the execution
-	Executing Moment  `json:"executing,omitzero"` // since when
-	Outcome   string  `json:"outcome,omitzero"`   // reason code of how it ended
-	Why       string  `json:"why,omitzero"`       // the same in words
-	NotRun    bool    `json:"not_run,omitzero"`   // it is certain that nothing left
-	Object    string  `json:"object,omitzero"`    // the vendor's id of what was made
-	Status    int     `json:"status,omitzero"`    // HTTP status that egress saw last
-	Out       int64   `json:"out,omitzero"`       // bytes to the vendor, as egress counted
-	In        int64   `json:"in,omitzero"`        // bytes from the vendor
-	Releases  []int64 `json:"releases,omitzero"`  // sequence numbers of the credential's releases, ascending
-	Result    string  `json:"result,omitzero"`    // spool ref of the result
-	Collected Moment  `json:"collected,omitzero"` // when the cell took the result
-	Inbox     bool    `json:"inbox,omitzero"`     // the cell sees it in its inbox until it is collected
+	State     State    `json:"state"`
+	Changed   Moment   `json:"changed"`            // when it came into State
+	By        string   `json:"by,omitzero"`        // who brought it there
+	Approver  string   `json:"approver,omitzero"`  // who approved it
+	Scope     string   `json:"scope,omitzero"`     // what the approval covered: once, session, until, standing
+	Pass      string   `json:"pass,omitzero"`      // authd's grant for the execution
+	Executing Moment   `json:"executing,omitzero"` // since when
+	Outcome   string   `json:"outcome,omitzero"`   // reason code of how it ended
+	Why       string   `json:"why,omitzero"`       // the same in words
+	NotRun    bool     `json:"not_run,omitzero"`   // it is certain that nothing left
+	Object    string   `json:"object,omitzero"`    // the vendor's id of what was made
+	Status    int      `json:"status,omitzero"`    // HTTP status that egress saw last
+	Out       int64    `json:"out,omitzero"`       // bytes to the vendor, as egress counted
+	In        int64    `json:"in,omitzero"`        // bytes from the vendor
+	Releases  []int64  `json:"releases,omitzero"`  // sequence numbers of the credential's releases, ascending
+	Reports   []string `json:"reports,omitzero"`   // which reports of egress are counted, as digests
+	Result    string   `json:"result,omitzero"`    // spool ref of the result
+	Collected Moment   `json:"collected,omitzero"` // when the cell took the result
+	Inbox     bool     `json:"inbox,omitzero"`     // the cell sees it in its inbox until it is collected
 }
 
 // Call is one call in the ledger.

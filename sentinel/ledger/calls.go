@@ -482,7 +482,7 @@ func (t *txn) stop(id string, to State, typ, by, code, why string) (Call, error)
 func (l *Ledger) DropParked(ctx context.Context, cell, by, code, why string) (dropped, executing []Call, err error) {
 	err = l.do(ctx, func(t *txn) error {
 		dropped, executing = nil, nil
-		ids, err := t.ids(`SELECT id FROM calls WHERE state IN ('parked', 'approved', 'executing') AND (?1 = '' OR cell = ?1)`, cell)
+		ids, err := t.ids("SELECT id FROM calls WHERE "+isLive+" AND (?1 = '' OR cell = ?1)", cell)
 		if err != nil {
 			return err
 		}
@@ -670,12 +670,13 @@ type Sent struct {
 	Report string `json:"report,omitzero"` // egress's number of it; one that stands twice was told twice
 }
 
-// Sent records what left and adds it up in the call. It returns the call as it is now: an unknown one may be settled.
+// Sent records what left and adds it up in the call. A report that was told before changes nothing. It returns the call as
+// it is now: an unknown one may be settled.
 func (l *Ledger) Sent(ctx context.Context, s Sent) (Call, error) {
 	var c Call
-	var orphan bool
+	var orphan, again bool
 	err := l.do(ctx, func(t *txn) error {
-		c, orphan = Call{}, false
+		c, orphan, again = Call{}, false, false
 		got, frame, err := t.byPass(s.Pass)
 		ev := Event{Type: EvSent, Actor: "egress", Details: s}
 		if errors.Is(err, ErrNotFound) {
@@ -686,6 +687,16 @@ func (l *Ledger) Sent(ctx context.Context, s Sent) (Call, error) {
 			return err
 		}
 		c = got
+		if s.Report != "" {
+			id := hexSum([]byte(s.Report))[:16]
+			if again = slices.Contains(c.Reports, id); again {
+				return nil
+			}
+			if len(c.Reports) >= maxReleases {
+				return fmt.Errorf("%w: call %s has %d reports", ErrTooMany, c.ID, len(c.Reports))
+			}
+			c.Reports = append(slices.Clone(c.Reports), id)
+		}
 		c.Out, c.In = c.Out+s.Out, c.In+s.In
 		if s.Status != 0 {
 			c.Status = s.Status
@@ -699,7 +710,7 @@ func (l *Ledger) Sent(ctx context.Context, s Sent) (Call, error) {
 	if err == nil && orphan {
 		return c, fmt.Errorf("a request under grant %q: %w", clip(s.Pass), ErrNotFound)
 	}
-	if err == nil && c.Class == classRead {
+	if err == nil && !again && c.Class == classRead {
 		l.view.read(&c, 0, s.In)
 	}
 	return c, err

@@ -58,6 +58,7 @@ const (
 	EvRefused  = "refused"
 	EvAlarm    = "alarm"
 	EvRewound  = "rewound"
+	EvResult   = "result"
 )
 
 // Entry is one event as it was recorded.

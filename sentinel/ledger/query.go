@@ -82,6 +82,33 @@ func each(ctx context.Context, db *sql.DB, q Query, fn func(Entry) error) error 
 
 // page reads the first pageSize entries that q chooses, without regard to Since.
 func page(ctx context.Context, db *sql.DB, q Query) ([]Entry, error) {
+	text, args := q.sql()
+	rows, err := db.QueryContext(ctx, text, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read the record: %w", err)
+	}
+	defer rows.Close()
+	var out []Entry
+	for rows.Next() {
+		var n int64
+		var line []byte
+		if err := rows.Scan(&n, &line); err != nil {
+			return nil, fmt.Errorf("read the record: %w", err)
+		}
+		e, err := parse(n, line)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+		}
+		out = append(out, e)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("read the record: %w", err)
+	}
+	return out, nil
+}
+
+// sql returns the query of one page of q.
+func (q Query) sql() (string, []any) {
 	text := "SELECT n, line FROM events WHERE n >= ?"
 	args := []any{q.From}
 	add := func(cond string, vs ...any) {
@@ -119,28 +146,7 @@ func page(ctx context.Context, db *sql.DB, q Query) ([]Entry, error) {
 		n = min(n, q.Limit)
 	}
 	text += fmt.Sprintf(" LIMIT %d", n)
-	rows, err := db.QueryContext(ctx, text, args...)
-	if err != nil {
-		return nil, fmt.Errorf("read the record: %w", err)
-	}
-	defer rows.Close()
-	var out []Entry
-	for rows.Next() {
-		var n int64
-		var line []byte
-		if err := rows.Scan(&n, &line); err != nil {
-			return nil, fmt.Errorf("read the record: %w", err)
-		}
-		e, err := parse(n, line)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
-		}
-		out = append(out, e)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("read the record: %w", err)
-	}
-	return out, nil
+	return text, args
 }
 
 // Follow calls fn for each entry that q chooses, then for each new one, until ctx ends or fn fails. q.To, q.Newest and

@@ -121,7 +121,7 @@ func (l *Ledger) Rewind(ctx context.Context, why string) (calls []Call, grants [
 		if err := t.emit(Event{Type: EvRewound, Actor: sentinel, Details: alarmDetails{Reason: clip(why)}}); err != nil {
 			return err
 		}
-		ids, err := t.ids("SELECT id FROM calls WHERE state IN ('approved', 'executing')")
+		ids, err := t.ids("SELECT id FROM calls WHERE " + isLive + " AND state IN ('approved', 'executing')")
 		if err != nil {
 			return err
 		}
@@ -194,8 +194,8 @@ type Filter struct {
 	Inbox  bool   // only what the cell has not collected
 }
 
-// Calls returns the calls that f chooses, newest first.
-func (l *Ledger) Calls(ctx context.Context, f Filter) ([]Call, error) {
+// sql returns the query of f.
+func (f Filter) sql() (string, []any, error) {
 	q := "SELECT c.n, c.body, f.body FROM calls c JOIN frames f USING (id) WHERE 1 = 1"
 	var args []any
 	if f.Cell != "" {
@@ -203,6 +203,9 @@ func (l *Ledger) Calls(ctx context.Context, f Filter) ([]Call, error) {
 		args = append(args, f.Cell)
 	}
 	if len(f.States) > 0 {
+		if !slices.ContainsFunc(f.States, func(s State) bool { return !s.Live() }) {
+			q += " AND c." + isLive
+		}
 		q += " AND c.state IN ("
 		for i, s := range f.States {
 			if i > 0 {
@@ -210,7 +213,7 @@ func (l *Ledger) Calls(ctx context.Context, f Filter) ([]Call, error) {
 			}
 			q += "'" + string(s) + "'"
 			if !slices.Contains(States(), s) {
-				return nil, fmt.Errorf("list calls: no state %q", clip(string(s)))
+				return "", nil, fmt.Errorf("list calls: no state %q", clip(string(s)))
 			}
 		}
 		q += ")"
@@ -225,6 +228,15 @@ func (l *Ledger) Calls(ctx context.Context, f Filter) ([]Call, error) {
 	q += " ORDER BY c.id DESC"
 	if f.Limit > 0 {
 		q += fmt.Sprintf(" LIMIT %d", f.Limit)
+	}
+	return q, args, nil
+}
+
+// Calls returns the calls that f chooses, newest first.
+func (l *Ledger) Calls(ctx context.Context, f Filter) ([]Call, error) {
+	q, args, err := f.sql()
+	if err != nil {
+		return nil, err
 	}
 	rows, err := l.reads().QueryContext(ctx, q, args...)
 	if err != nil {

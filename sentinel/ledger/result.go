@@ -22,6 +22,3 @@ func (l *Ledger) SetResult(ctx context.Context, id, ref string) error {
 		return t.emit(Event{Type: EvResult, Actor: sentinel, Cell: c.Cell, Session: c.Session, Call: id})
 	})
 }
-
-// EvResult is the word for Event.Type of a kept answer.
-const EvResult = "result"

@@ -416,6 +416,47 @@ func TestAReleasedCallHasNotSurelyNotRun(t *testing.T) {
 	}
 }
 
+func TestAReportToldTwiceCountsOnce(t *testing.T) {
+	ctx := context.Background()
+	l, _ := tester(t)
+	c := read("a")
+	c.Pass = c.ID
+	if err := l.Start(ctx, c, "cell:a").Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, report := range []string{"e1/1", "e1/1", "e1/2", "e2/1", "e1/1"} {
+		if _, err := l.Sent(ctx, Sent{Pass: c.ID, Status: 200, In: 10, Report: report}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := l.Call(ctx, c.ID)
+	if err != nil || got.In != 30 || l.Reads("s1", "github") != (ReadCount{1, 30}) {
+		t.Fatal(got.In, l.Reads("s1", "github"), err)
+	}
+}
+
+func TestAResultAfterTheEnd(t *testing.T) {
+	ctx := context.Background()
+	l, _ := tester(t)
+	c := bring(t, l, Executing)
+	if err := l.SetResult(ctx, c.ID, "ref"); !errors.Is(err, ErrState) {
+		t.Fatal("a result before the end:", err)
+	}
+	if _, err := l.Finish(ctx, c.ID, Outcome{State: Done}, "worker:github"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.SetResult(ctx, c.ID, "ref"); err != nil {
+		t.Fatal(err)
+	}
+	in, err := l.Calls(ctx, Filter{Cell: "a", Inbox: true})
+	if err != nil || len(in) != 1 || in[0].Result != "ref" {
+		t.Fatal(in, err)
+	}
+	if err := l.SetResult(ctx, "nobody", "ref"); !errors.Is(err, ErrNotFound) {
+		t.Fatal(err)
+	}
+}
+
 func TestRewindVoidsWhatWasApproved(t *testing.T) {
 	ctx := context.Background()
 	l, _ := tester(t)

@@ -465,6 +465,9 @@ func (s *stmts) close() {
 	}
 }
 
+// isLive is word for word the condition of the index calls_live: SQLite uses a partial index only where it sees that.
+const isLive = "state IN ('parked', 'approved', 'executing')"
+
 func (l *Ledger) prepare(ctx context.Context) error {
 	s := &l.stmts
 	s.conn = l.conn
@@ -493,23 +496,7 @@ func (l *Ledger) prepare(ctx context.Context) error {
 		}
 		s.insert[i] = st
 	}
-	for _, p := range []struct {
-		to **sql.Stmt
-		q  string
-	}{
-		{&s.putCheckpoint, "INSERT OR REPLACE INTO checkpoints (size, note) VALUES (?, ?)"},
-		{&s.putState, "INSERT OR REPLACE INTO state (kind, key, n, body) VALUES (?, ?, ?, ?)"},
-		{&s.getState, "SELECT body FROM state WHERE kind = ? AND key = ?"},
-		{&s.delState, "DELETE FROM state WHERE kind = ? AND key = ?"},
-		{&s.putFrame, "INSERT INTO frames (id, n, body) VALUES (?, ?, ?)"},
-		{&s.getFrame, "SELECT body FROM frames WHERE id = ?"},
-		{&s.putCall, "INSERT OR REPLACE INTO calls (id, n, cell, state, dedup, pass, fresh, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"},
-		{&s.getCall, "SELECT n, body FROM calls WHERE id = ?"},
-		{&s.byDedup, "SELECT id, state FROM calls WHERE dedup = ? AND state IN ('parked', 'approved', 'executing', 'unknown') " +
-			"ORDER BY state = 'unknown', id DESC LIMIT 1"},
-		{&s.byPass, "SELECT id FROM calls WHERE pass = ?"},
-		{&s.countParked, "SELECT count(*) FROM calls WHERE state = 'parked' AND cell = ?"},
-	} {
+	for _, p := range s.hot() {
 		st, err := one(p.q)
 		if err != nil {
 			return err
@@ -517,4 +504,29 @@ func (l *Ledger) prepare(ctx context.Context) error {
 		*p.to = st
 	}
 	return nil
+}
+
+// prepared is a statement and what it says.
+type prepared struct {
+	to **sql.Stmt
+	q  string
+}
+
+// hot are the statements of every change.
+func (s *stmts) hot() []prepared {
+	return []prepared{
+		{&s.putCheckpoint, "INSERT OR REPLACE INTO checkpoints (size, note) VALUES (?, ?)"},
+		{&s.putState, "INSERT OR REPLACE INTO state (kind, key, n, body) VALUES (?, ?, ?, ?)"},
+		{&s.getState, "SELECT body FROM state WHERE kind = ? AND key = ?"},
+		{&s.delState, "DELETE FROM state WHERE kind = ? AND key = ?"},
+		{&s.putFrame, "INSERT INTO frames (id, n, body) VALUES (?, ?, ?)"},
+		{&s.getFrame, "SELECT body FROM frames WHERE id = ?"},
+		{&s.putCall, "INSERT INTO calls (id, n, cell, state, dedup, pass, fresh, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) " +
+			"DO UPDATE SET n = excluded.n, state = excluded.state, pass = excluded.pass, fresh = excluded.fresh, body = excluded.body"},
+		{&s.getCall, "SELECT n, body FROM calls WHERE id = ?"},
+		{&s.byDedup, "SELECT id, state FROM calls WHERE dedup = ? AND dedup <> '' AND state IN ('parked', 'approved', 'executing', 'unknown') " +
+			"ORDER BY state = 'unknown', id DESC LIMIT 1"},
+		{&s.byPass, "SELECT id FROM calls WHERE pass = ? AND pass <> ''"},
+		{&s.countParked, "SELECT count(*) FROM calls WHERE " + isLive + " AND state = 'parked' AND cell = ?"},
+	}
 }
