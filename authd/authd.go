@@ -84,7 +84,7 @@ func Run(ctx context.Context, p *daemon.Process) error {
 	if err != nil {
 		return err
 	}
-	tasks := []func(context.Context) error{a.Work}
+	tasks := []func(context.Context) error{a.Sweep, a.Report}
 	for _, server := range servers {
 		tasks = append(tasks, server.Serve)
 	}
@@ -169,8 +169,8 @@ func (a *Authd) servers(listener func(string) (*peer.Listener, error)) ([]*daemo
 	return tables, nil
 }
 
-// Work is authd's own task: it ends grants that have run out, and carries refusals to sentinel.
-func (a *Authd) Work(ctx context.Context) error {
+// Sweep is a task: it ends grants that have run out. Each is checked at its use too; this keeps the table small.
+func (a *Authd) Sweep(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -178,13 +178,23 @@ func (a *Authd) Work(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			now, err := a.clock()
-			if err != nil {
-				return err
-			}
-			if ended := a.table.Expire(now); len(ended) > 0 {
-				a.log.Info("grants ran out", daemon.KeyCount, len(ended))
-			}
+		}
+		now, err := a.clock()
+		if err != nil {
+			return err
+		}
+		if ended := a.table.Expire(now); len(ended) > 0 {
+			a.log.Info("grants ran out", daemon.KeyCount, len(ended))
+		}
+	}
+}
+
+// Report is a task: it carries refusals to sentinel.
+func (a *Authd) Report(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
 		case <-a.reports.some:
 			a.report(ctx)
 		}

@@ -97,11 +97,9 @@ func (a *Authd) report(ctx context.Context) {
 	if n == nil {
 		return // attach wakes it
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	for {
 		req, some := a.reports.take()
-		if !some {
+		if !some || ctx.Err() != nil {
 			return
 		}
 		ctx, cancel := context.WithTimeout(ctx, heard)
@@ -110,6 +108,7 @@ func (a *Authd) report(ctx context.Context) {
 		if err != nil {
 			a.reports.putBack(req)
 			a.log.Warn("a refusal could not be reported", daemon.KeyErr, err.Error())
+			time.AfterFunc(heard, a.reports.wake)
 			return
 		}
 	}

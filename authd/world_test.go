@@ -164,11 +164,13 @@ func on(t testing.TB, dir string, s *store.Store) *world {
 			}
 		})
 	}
-	tasks.Go(func() {
-		if err := w.authd.Work(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	for _, task := range []func(context.Context) error{w.authd.Sweep, w.authd.Report} {
+		tasks.Go(func() {
+			if err := task(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 	w.stop = func() {
 		cancel()
 		tasks.Wait()

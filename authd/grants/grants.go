@@ -139,6 +139,9 @@ func (t *Table) Add(now Now, req wire.GrantReq, account *store.Account) error {
 		return refuse(wire.CodeBadGrant, WhyTaken, WhyTaken, "give each grant a name of its own")
 	}
 	if len(t.grants) >= MaxGrants {
+		t.sweep(now)
+	}
+	if len(t.grants) >= MaxGrants {
 		return refuse(wire.CodeTooMany, WhyFull, WhyFull, "wait until some have ended")
 	}
 	t.grants[req.Grant] = g
@@ -292,7 +295,14 @@ func (t *Table) Void() []string { return t.end(func(*grant) bool { return true }
 
 // Expire ends the grants that have run out or were not borrowed in time.
 func (t *Table) Expire(now Now) []string {
-	return t.end(func(g *grant) bool { return now.reached(g.end) || (!g.borrowed && now.reached(g.due)) })
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sweep(now)
+}
+
+// sweep is Expire. Preconditions: t.mu is held.
+func (t *Table) sweep(now Now) []string {
+	return t.endLocked(func(g *grant) bool { return now.reached(g.end) || (!g.borrowed && now.reached(g.due)) })
 }
 
 // Live is how many grants there are.
@@ -305,6 +315,10 @@ func (t *Table) Live() int {
 func (t *Table) end(which func(*grant) bool) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.endLocked(which)
+}
+
+func (t *Table) endLocked(which func(*grant) bool) []string {
 	var ended []string
 	for id, g := range t.grants {
 		if which(g) {

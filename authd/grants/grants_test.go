@@ -142,6 +142,10 @@ func TestAdd(t *testing.T) {
 				t.Fatal(i, err)
 			}
 		}
+		r := request()
+		if err := table.Add(at(BorrowWithin), r, account()); err != nil || table.Live() != 1 {
+			t.Errorf("those that ran out still take room: %v, %d live", err, table.Live())
+		}
 	})
 }
 
