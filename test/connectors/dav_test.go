@@ -32,7 +32,8 @@ func ical(lines ...string) []byte {
 }
 
 func vevent(uid string, lines ...string) string {
-	return "BEGIN:VEVENT\r\nUID:" + uid + "\r\nDTSTAMP:20300101T000000Z\r\n" + strings.Join(lines, "\r\n") + "\r\nEND:VEVENT"
+	return "BEGIN:VEVENT\r\nUID:" + uid + "\r\nDTSTAMP:20300101T000000Z\r\n" + strings.Join(lines, "\r\n") +
+		"\r\nEND:VEVENT"
 }
 
 const berlin = "BEGIN:VTIMEZONE\r\nTZID:Europe/Berlin\r\nBEGIN:STANDARD\r\nDTSTART:19701025T030000\r\n" +
@@ -154,7 +155,8 @@ func TestEveryDAVMethodUsesItsWholeEnvelopeAndNoMore(t *testing.T) {
 		"instance": one("2030-04-01T07:00:00Z")}))
 	note("event-delete", b.Write("event-delete", Args{"event": one(at), "scope": one("following"),
 		"instance": one("2030-04-15T07:00:00Z")}))
-	o = b.Call("events", Args{"calendar": one(cal), "from": one("2030-03-04T00:00:00Z"), "to": one("2030-06-01T00:00:00Z")})
+	o = b.Call("events", Args{"calendar": one(cal), "from": one("2030-03-04T00:00:00Z"),
+		"to": one("2030-06-01T00:00:00Z")})
 	var starts []string
 	for _, x := range items(t, o) {
 		if x["event"] == at {
