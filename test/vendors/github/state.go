@@ -392,3 +392,12 @@ func (s *State) signedLog(path, signature string) ([]byte, bool) {
 	}
 	return nil, false
 }
+
+// AddFile puts a file on the main branch.
+func (s *State) AddFile(owner, name, path string, text []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.repo(owner, name); r != nil {
+		s.commit(r, "main", "add "+path, func(tree map[string][]byte) { tree[path] = text })
+	}
+}
