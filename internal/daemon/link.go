@@ -226,9 +226,19 @@ func (l *Link) serve(ctx context.Context) error {
 
 // read takes frames in until one is refused or the connection ends.
 func (l *Link) read(ctx context.Context, handlers *sync.WaitGroup) error {
-	for {
-		l.t.between()
-		m, fds, err := l.conn.Read()
+	for met := false; ; {
+		l.t.mid = l.conn.Buffered() > 0 // the next frame has begun, or the next byte begins one
+		var m *wire.Msg
+		var fds []int
+		var err error
+		if !met {
+			met = true
+			if err = l.conn.Meet(); err == nil {
+				continue
+			}
+		} else {
+			m, fds, err = l.conn.Read()
+		}
 		if err != nil {
 			var timeout net.Error
 			switch {
@@ -278,6 +288,17 @@ func (l *Link) read(ctx context.Context, handlers *sync.WaitGroup) error {
 			<-l.slots
 		})
 	}
+}
+
+// broken counts what was the other end's fault when reading failed.
+func (l *Link) broken(err error) error {
+	switch {
+	case errors.Is(err, wire.ErrMalformed), errors.Is(err, wire.ErrTooLarge), errors.Is(err, wire.ErrVersion):
+		l.abort(Fault{Kind: FaultMalformed, Err: err})
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		l.abort(Fault{Kind: FaultSlow, Err: err})
+	}
+	return err
 }
 
 // answered gives an answer to who waits for it. One that nobody waits for any more is dropped; one to a question that

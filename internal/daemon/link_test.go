@@ -462,6 +462,9 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	r := serve(t, peertest.Cell("work", "payload"), []Verb{On("echo", peer.Cells, echo)},
 		func(s *Server) { s.Idle = 50 * time.Millisecond })
 	silent := r.raw(t)
+	if _, err := silent.Write(frames(t, &wire.Msg{Hello: wire.Version})); err != nil {
+		t.Fatal(err)
+	}
 	ends(t, silent)
 	settles(t, "uncounted", 0, func() int { return 1 - int(r.Faults(FaultSlow)) })
 
@@ -489,6 +492,31 @@ func TestAFrameThatDoesNotEndIsCutOff(t *testing.T) {
 	ends(t, raw)
 	if r.Faults(FaultSlow) != 1 {
 		t.Error("not counted as slow")
+	}
+}
+
+// Links between daemons are silent for long; only a frame that began must end.
+func TestASilentLinkStays(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: waits longer than the frame's deadline")
+	}
+	t.Parallel()
+	r := serve(t, worker, table1())
+	c := r.client(t)
+	l, err := c.Link(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-l.Done():
+		t.Error("it ended")
+	case <-time.After(frameTimeout + time.Second):
+	}
+	if err := c.Call(t.Context(), "echo", &echoReq{Text: "x"}, &echoResp{}); err != nil {
+		t.Error(err)
+	}
+	if again, err := c.Link(t.Context()); err != nil || again != l {
+		t.Error("it is another link", err)
 	}
 }
 
@@ -793,4 +821,24 @@ func FuzzLink(f *testing.F) {
 		ends[1].Close()
 		<-done
 	})
+}
+
+// Who has greeted and asks nothing for longer than a frame may take is no slow client: daemons keep such links.
+func TestAClientThatGreetsAndIsQuietStays(t *testing.T) {
+	t.Parallel()
+	r := serve(t, worker, table1())
+	c := r.client(t)
+	l, err := c.Link(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-l.Done():
+		t.Fatalf("the link ended: %s", r.log)
+	case <-time.After(frameTimeout + time.Second):
+	}
+	var got echoResp
+	if err := l.Call(t.Context(), "echo", &echoReq{Text: "late"}, &got); err != nil || got.Text != "late" {
+		t.Fatalf("got %+v, %v", got, err)
+	}
 }

@@ -14,8 +14,7 @@ import (
 
 // Bounds on waiting for the other end of a connection.
 const (
-	helloTimeout = 10 * time.Second // for its first frame
-	frameTimeout = 10 * time.Second // for the rest of a frame that began
+	frameTimeout = 10 * time.Second // for its version, and for the rest of a frame that began
 	writeTimeout = 10 * time.Second // for it to take a frame
 )
 
@@ -32,9 +31,6 @@ type transport struct {
 func newTransport(uc *net.UnixConn) *transport {
 	return &transport{uc: uc, oob: make([]byte, unix.CmsgSpace(4*wire.MaxFiles))}
 }
-
-// between says that the next byte begins a frame.
-func (t *transport) between() { t.mid = false }
 
 func (t *transport) ReadMsg(p []byte) (int, []int, error) {
 	for {

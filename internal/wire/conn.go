@@ -47,6 +47,9 @@ type Conn struct {
 // NewConn frames on t.
 func NewConn(t Transport) *Conn { return &Conn{t: t} }
 
+// Buffered is how many bytes have been read of what comes next.
+func (c *Conn) Buffered() int { return len(c.in) }
+
 // Close closes the transport and every descriptor that no message claimed. It must not run beside a Read.
 func (c *Conn) Close() error {
 	for _, fd := range c.fds {
