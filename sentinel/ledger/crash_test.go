@@ -138,7 +138,11 @@ func childHold(dir string) error {
 		return err
 	}
 	fmt.Println("held")
-	return syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
+		return err
+	}
+	time.Sleep(time.Hour) // kill may return before the stop comes; the test ends this process
+	return db.Close()
 }
 
 // TestAD03_AStoppedProcessHoldsTheLock must be refused in bounded time, with the culprit's name; when that is gone the
