@@ -27,7 +27,7 @@ import (
 
 // The credentials, which no cell and no worker may ever hold.
 const (
-	token    = "ghp_DemoDemoDemoDemoDemoDemoDemo0Fm7gO" // of the right shape; its checksum is of no matter to the stand-in
+	token    = "ghp_DemoDemoDemoDemoDemoDemoDemoDe0Fm7gO" // of the right shape; its checksum is of no matter to the stand-in
 	password = "correct horse battery staple"
 )
 
