@@ -15,13 +15,16 @@ import (
 // Answer is what a handler answers: a JSON object, or bytes of a media type.
 type Answer struct {
 	Value     any       // one JSON object; texts of others in it are Text
-	Raw       io.Reader // instead of Value: the vendor's own bytes
+	Raw       io.Reader // instead of Value: the vendor's own bytes; it may be a Noter
 	Media     string    // of Raw
 	Object    string    // the vendor's name of what was made or changed
 	Next      string    // value of --page (or the method's own flag) for what follows
 	Truncated string    // what was cut, and how to get it
 	Labels    []string  // beyond those that the method declares
 }
+
+// Noter is a reader that knows at its end what it left out.
+type Noter interface{ Note() string }
 
 // Text is a text that somebody else may have written. It stands in answers as data, with where it comes from.
 type Text struct {
@@ -84,8 +87,14 @@ func (a *Answer) output(labels []string) (*wire.Output, int, error) {
 	}
 	head := make([]byte, wire.MaxInline+1)
 	n, err := io.ReadFull(r, head)
+	note := func() {
+		if n, ok := r.(Noter); ok {
+			out.Truncated = n.Note()
+		}
+	}
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		out.JSON, out.Bytes = head[:n:n], int64(n)
+		note()
 		return out, -1, nil
 	}
 	if err != nil {
@@ -96,5 +105,6 @@ func (a *Answer) output(labels []string) (*wire.Output, int, error) {
 		return nil, -1, err
 	}
 	out.File, out.Bytes = true, size
+	note()
 	return out, fd, nil
 }

@@ -5,7 +5,6 @@ package github
 import (
 	"bytes"
 	"context"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -134,7 +133,7 @@ func fileGet(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
 		}
 		return folder(c.Values.One("repo"), in)
 	}
-	return first(r, c.Values.Int("max-bytes"), "application/octet-stream", "--max-bytes")
+	return first(r, c.Values.Int("max-bytes"), "application/octet-stream"), nil
 }
 
 func folder(repo string, in []entryIn) (*workers.Answer, error) {
@@ -150,34 +149,9 @@ func folder(repo string, in []entryIn) (*workers.Answer, error) {
 	return a, nil
 }
 
-// first answers the first limit bytes of a body, as they are.
-func first(r *workers.Response, limit int64, media, flag string) (*workers.Answer, error) {
-	b, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
-	if err != nil {
-		return nil, err
-	}
-	a := &workers.Answer{Media: media}
-	if int64(len(b)) > limit {
-		b = whole(b[:limit])
-		a.Truncated = "only the first " + strconv.Itoa(len(b)) + " bytes; ask for more with " + flag
-	}
-	a.Raw = bytes.NewReader(b)
-	return a, nil
-}
-
-// whole drops the beginning of a character at the end of b.
-func whole(b []byte) []byte {
-	for i := 1; i <= 3 && i <= len(b); i++ {
-		c := b[len(b)-i]
-		switch {
-		case c&0xc0 == 0x80:
-			continue
-		case c >= 0xf0 && i < 4, c >= 0xe0 && i < 3, c >= 0xc0 && i < 2:
-			return b[:len(b)-i]
-		}
-		break
-	}
-	return b
+// first answers the first limit bytes of a body, as they are and as they come.
+func first(r *workers.Response, limit int64, media string) *workers.Answer {
+	return &workers.Answer{Media: media, Raw: &beginning{r: r.Body, left: limit}}
 }
 
 func tree(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
@@ -278,7 +252,7 @@ func pullGet(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
 		if err != nil {
 			return nil, err
 		}
-		return first(r, maxRaw, "text/x-diff", "")
+		return first(r, maxRaw, "text/x-diff"), nil
 	}
 	var in pullIn
 	_, raw, err := fetchJSON(ctx, c, &in)
