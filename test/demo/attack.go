@@ -40,15 +40,15 @@ func (d *demo) stolen() error {
 		}
 		done <- err
 	}()
-	var surrogate string
+	var surrogate, grant string
 	for range 25 {
 		time.Sleep(100 * time.Millisecond)
-		s, err := search(d.w.Daemon("worker-github").PID(), regexp.MustCompile(`ghp_[0-9A-Za-z]{36}`))
+		found, err := search(d.w.Daemon("worker-github").PID(), regexp.MustCompile(`(?s)Doorward-Grant: ([a-z2-7]{32})\r\n.{0,400}?(ghp_[0-9A-Za-z]{36})`))
 		if err != nil {
 			return err
 		}
-		if s != "" {
-			surrogate = s
+		if len(found) == 3 {
+			grant, surrogate = found[1], found[2]
 			break
 		}
 	}
@@ -58,7 +58,7 @@ func (d *demo) stolen() error {
 	if surrogate == token {
 		return errors.New("the worker holds the credential itself")
 	}
-	fmt.Printf("thief$ found %s… in the worker's memory; it looks like a token\n", surrogate[:12])
+	fmt.Printf("thief$ found %s… and its grant in the worker's memory; it looks like a token\n", surrogate[:12])
 	status, err := d.atVendor(surrogate)
 	if err != nil {
 		return err
@@ -72,14 +72,14 @@ func (d *demo) stolen() error {
 	}
 	fmt.Println("  vendor: 200 to the credential itself, so it is the surrogate that is worthless")
 	r, err := d.w.Inside("worker-dav").Do(d.ctx, world.Cmd{Args: []string{"/bin/sh", "-c",
-		`command -v curl >/dev/null || { echo no curl; exit 0; }; curl -s --unix-socket /run/doorward/egress/worker/sock ` +
-			`-H "Host: ` + strings.TrimPrefix(d.gh.Base(), "https://") + `" -H "Doorward-Grant: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" -H "Doorward-Entry: 0" ` +
+		`curl -s --unix-socket /run/doorward/egress/worker/sock ` +
+			`-H "Host: ` + strings.TrimPrefix(d.gh.Base(), "https://") + `" -H "Doorward-Grant: ` + grant + `" -H "Doorward-Entry: 0" ` +
 			`-H "Doorward-Surrogate: ` + surrogate + `" -H "Authorization: Bearer ` + surrogate + `" http://x/user/repos`}})
 	if err != nil {
 		return err
 	}
 	fmt.Printf("  egress, asked from the worker of dav: %s\n", strings.TrimSpace(r.Stdout))
-	if !strings.Contains(r.Stdout, "bad_grant") && !strings.Contains(r.Stdout, "no curl") {
+	if !strings.Contains(r.Stdout, "bad_grant") {
 		return fmt.Errorf("egress did not refuse: %v", r)
 	}
 	return <-done
@@ -104,14 +104,14 @@ func (d *demo) atVendor(bearer string) (int, error) {
 }
 
 // search looks for a pattern in a process's writable memory.
-func search(pid int, want *regexp.Regexp) (string, error) {
+func search(pid int, want *regexp.Regexp) ([]string, error) {
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer mem.Close()
 	for line := range strings.Lines(string(maps)) {
@@ -128,12 +128,12 @@ func search(pid int, want *regexp.Regexp) (string, error) {
 		buf := make([]byte, b-a)
 		n, _ := unix.Pread(int(mem.Fd()), buf, a) // pages that cannot be read are passed over
 		if n > 0 {
-			if m := want.Find(buf[:n]); m != nil {
-				return string(m), nil
+			if m := want.FindStringSubmatch(string(buf[:n])); m != nil {
+				return m, nil
 			}
 		}
 	}
-	return "", nil
+	return nil, nil
 }
 
 // record verifies the record, then rewrites one line in a copy, as sentinel's user could.
@@ -166,7 +166,7 @@ func (d *demo) record() error {
 	defer db.Close()
 	var n int64
 	var line []byte
-	if err := db.QueryRow(`SELECT n, line FROM events WHERE line LIKE '%"type":"approve"%' AND line LIKE '%"session"%' ORDER BY n LIMIT 1`).Scan(&n, &line); err != nil {
+	if err := db.QueryRow(`SELECT n, line FROM events WHERE CAST(line AS TEXT) LIKE '%"type":"approve"%' AND CAST(line AS TEXT) LIKE '%"scope":"session"%' ORDER BY n LIMIT 1`).Scan(&n, &line); err != nil {
 		return fmt.Errorf("find an approval to rewrite: %w", err)
 	}
 	forged := bytes.Replace(line, []byte("person:1000"), []byte("person:1001"), 1)
