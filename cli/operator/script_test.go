@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/doorward/doorward/cli/fake"
+	"github.com/doorward/doorward/internal/describe"
+	"github.com/doorward/doorward/internal/wire"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"doorward": func() {
+			fake.Enter()
+			os.Exit(Main(os.Args[1:], Parts{VerifyFile: verifyFile}))
+		},
+	})
+}
+
+// verifyFile stands for the ledger's, which this package may not import.
+func verifyFile(_ context.Context, path string, pub ed25519.PublicKey, key ed25519.PrivateKey, file []byte) ([]byte, string, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, "", err
+	}
+	r := fmt.Sprintf(`{"size":3,"root":"r","signed":1,"kept":[],"coded":%v,"note":"%d %d"}`, key != nil, len(pub), len(file))
+	return []byte(r), strings.TrimSpace(string(b)), nil
+}
+
+func demo() *describe.Connector {
+	entry := []describe.Entry{{Name: "it", Method: "GET", Path: "{base}/it", Credential: true}}
+	return &describe.Connector{Vendor: "demo", Title: "Demo", Base: "https://api.example.org", Check: "items",
+		Tokens: describe.Tokens{Kinds: []string{"token"}, Placement: wire.Placement{Kind: "header", Name: "Authorization", Prefix: "Bearer "},
+			NewURL: "https://example.org/new?name={name}&{scopes}"},
+		Methods: []describe.Method{
+			{Name: "create", Summary: "make a thing", Class: describe.Write, Reach: describe.ReachPeople, Entries: entry,
+				Scopes: []string{"Things: write"}, Grant: []string{"to"},
+				Args: []describe.Arg{
+					{Name: "title", Label: "Title", Help: "one line", Type: describe.TypeString, Required: true},
+					{Name: "to", Label: "To", Help: "an address", Type: describe.TypeEmail, Repeat: 3, Role: "recipient"},
+				}},
+			{Name: "items", Summary: "list things", Class: describe.Read, Reach: describe.ReachNone, Entries: entry,
+				Scopes: []string{"Things: read"}},
+		}}
+}
+
+func basic() *describe.Connector {
+	entry := []describe.Entry{{Name: "it", Method: "GET", Path: "{base}/it", Credential: true}}
+	return &describe.Connector{Vendor: "dav", Title: "DAV", Check: "items",
+		Tokens:  describe.Tokens{Kinds: []string{"basic"}, Placement: wire.Placement{Kind: "basic"}, Help: "use an app password"},
+		Methods: []describe.Method{{Name: "items", Summary: "list", Class: describe.Read, Reach: describe.ReachNone, Entries: entry}}}
+}
+
+func TestScripts(t *testing.T) {
+	root := fake.Ground()
+	if !root {
+		t.Log("host ground skipped: scripts with sockets need root and a mount namespace of their own")
+	}
+	for _, d := range []*describe.Connector{demo(), basic()} {
+		file, err := d.Seal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := fake.Share("doorward", d.Vendor, file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Condition: func(c string) (bool, error) {
+			if c == "ground" {
+				return root, nil
+			}
+			return false, fmt.Errorf("no condition %q", c)
+		},
+		Setup: func(e *testscript.Env) error { return fake.Setup(e, root) },
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"serve": serve,
+			"exits": exits,
+			"bytes": writeBytes,
+		},
+	})
+}
+
+// exits runs a command and holds its exit code.
+func exits(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	if x, ok := err.(*exec.ExitError); ok {
+		got = x.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// writeBytes writes bytes given as Go escapes.
+func writeBytes(ts *testscript.TestScript, _ bool, args []string) {
+	s, err := strconv.Unquote(`"` + strings.ReplaceAll(args[1], `"`, `\"`) + `"`)
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(s), 0o644))
+}
+
+// sham is sentinel and authd for scripts of this command only.
+type sham struct {
+	fake.Script
+	mu  sync.Mutex // guards log
+	log bytes.Buffer
+}
+
+func serve(ts *testscript.TestScript, _ bool, args []string) {
+	s := &sham{Script: fake.Script{Dir: ts.Getenv("WORK")}}
+	for _, who := range args {
+		if who == "sentinel" {
+			s.Serve(ts, "approve/sock", s.sentinel)
+		} else {
+			s.Serve(ts, "authd/admin/sock", s.authd)
+		}
+	}
+}
+
+func (s *sham) note(format string, a ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fmt.Fprintf(&s.log, format+"\n", a...)
+	os.WriteFile(filepath.Join(s.Dir, "seen"), s.log.Bytes(), 0o600)
+}
+
+// read decodes the body of m, or the JSON of a script's file.
+func read[T any](m *wire.Msg) *T {
+	v := new(T)
+	if err := wire.Decode(m.Body, v); err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func (s *sham) file(name string, v any) {
+	b, err := os.ReadFile(filepath.Join(s.Dir, name))
+	if err == nil {
+		err = json.Unmarshal(b, v)
+	}
+	if err != nil {
+		panic(err)
+	}
+}
+
+func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
+	w := s.Line(m.Verb)
+	if len(w) > 2 && w[0] == "refuse" {
+		return nil, nil, wire.Refuse(wire.Code(w[1]), strings.Join(w[2:], " "), "what to do")
+	}
+	switch m.Verb {
+	case "pending":
+		r := &wire.PendingResp{}
+		if len(w) > 0 {
+			s.file(w[0], &r.Cards)
+		}
+		return r, nil, nil
+	case "show":
+		var all []wire.Card
+		s.file(w[0], &all)
+		for _, k := range all {
+			if k.ID == read[wire.CallRef](m).Call {
+				return &wire.ShowResp{Card: k}, nil, nil
+			}
+		}
+		return nil, nil, wire.Refuse(wire.CodeNotFound, "no such call", "doorward pending")
+	case "decide":
+		d := read[wire.DecideCardReq](m)
+		s.note("decide %s hash=%x approve=%v why=%q stop=%v", d.ID, d.Hash, d.Approve, d.Why, d.Stop)
+		r := &wire.DecideCardResp{State: wire.StateDenied}
+		if d.Approve {
+			r.State = wire.StateApproved
+		}
+		if g := d.Grant; g != nil {
+			days := ""
+			if g.Until > 0 {
+				days = " until"
+			}
+			s.note("grant kind=%s%s session=%q count=%d tainted=%v limits=%v", g.Kind, days, g.Session, g.Count, g.Tainted, g.Limits)
+			r.Grant = "g7"
+		}
+		return r, nil, nil
+	case "grants":
+		r := &wire.GrantsResp{}
+		if len(w) > 0 {
+			s.file(w[0], &r.Grants)
+		}
+		return r, nil, nil
+	case "revoke":
+		q := read[wire.PersonRevokeReq](m)
+		s.note("revoke %+v", *q)
+		return &wire.Report{Lines: []string{"grant " + q.Grant + " is revoked"}, MayHaveRun: []string{"c9"}}, nil, nil
+	case "stop":
+		q := read[wire.StopReq](m)
+		s.note("stop %+v", *q)
+		if q.Resume {
+			return &wire.Report{Widening: "w1"}, nil, nil
+		}
+		return &wire.Report{Lines: []string{"no new grants", "authd voided 2 live grants"}, MayHaveRun: []string{"c9 demo create"}}, nil, nil
+	case "policy":
+		q := read[wire.PolicyReq](m)
+		s.note("policy %s cell=%q files=%d frame=%v", q.Op, q.Cell, len(q.Files), q.Frame != nil)
+		r := &wire.PolicyResp{}
+		switch {
+		case q.Op == "methods":
+			r.Lines = []string{"demo items", "dav items"}
+		case len(w) > 0 && w[0] == "typo":
+			r.Problems = []string{`policy.toml:3:1: no method "isues"; did you mean "issues"?`}
+		case len(w) > 0 && w[0] == "widens":
+			r.Lines, r.Widening = []string{"widens: demo create goes without asking"}, "w1"
+		case q.Op == "explain":
+			r.Lines = []string{"asks, by policy settings.demo", fmt.Sprint(q.Frame.Args)}
+		case q.Op == "show":
+			r.Lines, r.Notes = []string{"# policy.toml", `organisation = ["example.org"]`}, []string{"dont-ask does not cover sensitive methods"}
+		}
+		return r, nil, nil
+	case "session":
+		return &wire.SessionResp{Sessions: []wire.Session{{Cell: "main", Name: "s1", Attended: true, Began: 1900000000}}}, nil, nil
+	case "check":
+		return &wire.Output{JSON: []byte(`{"items":[]}`), Bytes: 12}, nil, nil
+	case "taint":
+		q := read[wire.TaintReq](m)
+		r := &wire.TaintResp{Labels: []wire.Cause{{Label: "untrusted", Why: "demo items, call c1", Unix: 1900000000}}}
+		if q.Clear {
+			r.Widening = "w1"
+		}
+		return r, nil, nil
+	case "audit":
+		q := read[wire.AuditReq](m)
+		s.note("audit %s id=%q after=%d checkpoint=%d", q.Op, q.ID, q.After, len(q.Checkpoint))
+		r := &wire.AuditResp{Last: q.After}
+		switch q.Op {
+		case "checkpoint":
+			r.Lines = [][]byte{[]byte("doorward.org/ledger\n3\nroot\n\n— sig\n")}
+		case "verify":
+			r.Lines = [][]byte{[]byte(`{"size":3,"root":"r","signed":1,"kept":[2],"coded":true}`)}
+			if len(w) > 0 && w[0] == "broken" {
+				r.Lines = [][]byte{[]byte(`{"size":3,"root":"r","signed":1,"kept":[2],"coded":true,"findings":[{"entry":2,"last":2,"what":"its code does not fit"}]}`)}
+				r.Err = wire.Refuse(wire.CodeInternal, "entry 2: its code does not fit", "keep it")
+			}
+		default:
+			if q.After == 0 {
+				r.Lines, r.Last = [][]byte{
+					[]byte(`{"n":0,"time":"2030-03-10T12:00:00Z","boot":1,"type":"open"}`),
+					[]byte(`{"n":1,"time":"2030-03-10T12:00:01Z","boot":2,"type":"park","actor":"cell:main","cell":"main","call":"c1","details":{"title":"a\u001b[2Jb\u202e"}}`),
+				}, 2
+			}
+		}
+		return r, nil, nil
+	case "why":
+		return &wire.AuditResp{Lines: [][]byte{[]byte(`{"n":4,"time":"2030-03-10T12:00:01Z","type":"deny","actor":"sentinel","cell":"main","call":"c1","subject":"demo",` +
+			`"details":{"connector":"demo","method":"create","reason":"the policy denies","policy":"settings.demo","next":"doorward policy explain c1"}}`)}}, nil, nil
+	case "watch":
+		q := read[wire.WatchReq](m)
+		if q.After < 0 {
+			return &wire.WatchResp{Last: 1}, nil, nil
+		}
+		if q.After == 1 {
+			return &wire.WatchResp{Last: 2, Events: []wire.Event{{ID: "c1", State: wire.StateParked, Summary: "demo create\x1b[2J", Unix: 1900000000}}}, nil, nil
+		}
+		return nil, nil, wire.Refuse(wire.CodeUnavailable, "the script ends here", "")
+	}
+	return nil, nil, wire.Refuse(wire.CodeInternal, "no such verb "+m.Verb, "")
+}
+
+func (s *sham) authd(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
+	if w := s.Line(m.Verb); len(w) > 2 && w[0] == "refuse" {
+		return nil, nil, wire.Refuse(wire.Code(w[1]), strings.Join(w[2:], " "), "what to do")
+	}
+	acc := wire.Account{Name: "home", Vendor: "demo", Base: wire.Base{Scheme: "https", Host: "api.example.org", Port: 443},
+		Generation: 1, Workers: []string{"demo"}, Unix: 1900000000}
+	switch m.Verb {
+	case "add":
+		q := read[wire.AddReq](m)
+		s.note("add %s %s base=%+v placement=%+v secret=%q permit=%v also=%v ca=%d replace=%v", q.Vendor, q.Name, q.Base, q.Placement, q.Secret,
+			q.Permit, q.Also, len(q.CA), q.Replace)
+		acc.Name, acc.Vendor, acc.Base, acc.Placement = q.Name, q.Vendor, q.Base, q.Placement
+		return &wire.AccountsResp{Accounts: []wire.Account{acc}}, nil, nil
+	case "list":
+		return &wire.AccountsResp{Accounts: []wire.Account{acc}}, nil, nil
+	case "unlock":
+		s.note("unlock %q", read[wire.UnlockReq](m).Passphrase)
+	default:
+		s.note("%s", m.Verb)
+	}
+	return &wire.Empty{}, nil, nil
+}
