@@ -31,27 +31,21 @@ func Run(ctx context.Context, p *daemon.Process) error {
 	if err != nil {
 		return err
 	}
-	authd := &daemon.Client{Path: wire.PathAuthdEgress, Name: "authd", Log: p.Log}
+	authd := &proxy.Resolver{Path: wire.PathAuthdEgress}
 	record := &daemon.Client{Path: wire.PathSentinelEgress, Name: "sentinel", Log: p.Log}
 	instance := make([]byte, 8)
 	_, _ = rand.Read(instance)
 	reports := proxy.NewReporter(record, p.Log, hex.EncodeToString(instance))
 	s := &proxy.Server{
 		Listener: workers,
-		Resolve: func(ctx context.Context, req *wire.ResolveReq) (*wire.ResolveResp, error) {
-			resp := new(wire.ResolveResp)
-			if err := authd.Call(ctx, "resolve", req, resp); err != nil {
-				return nil, err
-			}
-			return resp, nil
-		},
-		Report: reports.Report,
-		Full:   reports.Full,
-		Dialer: &guard.Dialer{Resolver: &net.Resolver{PreferGo: true}},
-		Log:    p.Log,
+		Resolve:  authd.Resolve,
+		Report:   reports.Report,
+		Full:     reports.Full,
+		Dialer:   &guard.Dialer{Resolver: &net.Resolver{PreferGo: true}},
+		Log:      p.Log,
 	}
 	control := &daemon.Server{Name: "egress-sentinel", Listener: sentinel, Log: p.Log, Verbs: []daemon.Verb{
 		daemon.On("cut", peer.Daemon("sentinel"), s.Cut),
 	}}
-	return p.Run(ctx, s.Serve, control.Serve, authd.Run, record.Run, reports.Run)
+	return p.Run(ctx, s.Serve, control.Serve, record.Run, reports.Run)
 }

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/sentinel/egress/head"
@@ -183,7 +182,7 @@ func (o *output) copy(src io.Reader, zipped bool) error {
 	}
 	for {
 		if o.c != nil && o.c.br.Buffered() == 0 {
-			_ = o.c.SetReadDeadline(time.Now().Add(silence))
+			o.c.readBy(silence)
 		}
 		n, err := src.Read(x.buf)
 		x.sent.In += int64(n)
@@ -289,7 +288,7 @@ func (o *output) send() error {
 	if o.x.a.isCut() { // not a byte more, even if it is here already
 		return cutOff(true)
 	}
-	_ = o.x.c.SetWriteDeadline(time.Now().Add(workerTimeout))
+	o.x.writeBy(workerTimeout)
 	_, err := o.x.c.Write(o.x.out)
 	o.x.out = o.x.out[:0]
 	if err != nil {

@@ -21,6 +21,13 @@ import (
 // inline is the largest body that is written together with the head, before the answer is looked for.
 const inline = 64 << 10
 
+// waited ends what wait began.
+func (x *exchange) waited() {
+	if x.a.waited() {
+		x.noReadBy()
+	}
+}
+
 // hungUp waits until the worker has closed its end (true), has sent more, or the read deadline passes.
 func hungUp(c *peer.Conn) bool {
 	raw, err := c.SyscallConn()
@@ -65,8 +72,7 @@ func (x *exchange) viaH1(c *h1conn, plan envelope.Kind, whole []byte) (err error
 		length = 0
 	}
 	x.sent.Left = true
-	now := time.Now()
-	_ = c.SetDeadline(now.Add(headTimeout))
+	c.readBy(headTimeout)
 	c.writeHead(x.r, x.to.Header(), length)
 	var up *upload
 	if plan == envelope.File || len(whole) > inline {
@@ -81,14 +87,16 @@ func (x *exchange) viaH1(c *h1conn, plan envelope.Kind, whole []byte) (err error
 		x.sent.Out = int64(len(whole))
 	}
 	if up == nil {
-		defer newWatch(x.c, x.a.stop).stop()
+		defer x.waited()
+		x.a.wait()
 	}
 	resp, rerr := x.readH1(c)
 	if up != nil {
 		if uerr := up.end(resp); uerr != nil {
 			return uerr
 		}
-		defer newWatch(x.c, x.a.stop).stop()
+		defer x.waited()
+		x.a.wait()
 	}
 	if rerr != nil {
 		return afterLeft(rerr)
@@ -130,7 +138,7 @@ func (x *exchange) upload(c *h1conn, plan envelope.Kind, whole []byte) *upload {
 	go func() {
 		var err error
 		if plan == envelope.File {
-			src := &workerReader{x: x}
+			src := &workerReader{x}
 			x.sent.Out, err = envelope.Stream(dst, src, x.entry.Body.File, make([]byte, 2*blockSize))
 			u.broken = err != nil && dst.err == nil
 		} else {
@@ -161,7 +169,7 @@ func (u *upload) end(resp *http.Response) error {
 			_ = u.c.SetWriteDeadline(time.Unix(1, 0))
 		}
 		err = <-u.result
-		_ = u.x.c.SetReadDeadline(time.Time{})
+		u.x.noReadBy()
 	}
 	switch {
 	case err == nil, resp != nil && (!u.broken || resp.StatusCode >= 300):
@@ -182,7 +190,7 @@ type outWriter struct {
 }
 
 func (o *outWriter) Write(p []byte) (int, error) {
-	_ = o.c.SetDeadline(time.Now().Add(headTimeout))
+	o.c.readBy(headTimeout)
 	n, err := o.c.bw.Write(p)
 	if err == nil {
 		err = o.c.bw.Flush()
@@ -194,15 +202,10 @@ func (o *outWriter) Write(p []byte) (int, error) {
 }
 
 // workerReader reads the request's body with a deadline for each read.
-type workerReader struct {
-	x     *exchange
-	count int
-}
+type workerReader struct{ x *exchange }
 
 func (r *workerReader) Read(p []byte) (int, error) {
-	if r.count++; r.count%16 == 1 {
-		_ = r.x.c.SetReadDeadline(time.Now().Add(workerTimeout))
-	}
+	r.x.readBy(workerTimeout)
 	return r.x.body.Read(p)
 }
 
@@ -229,7 +232,7 @@ func (x *exchange) viaH2(ctx context.Context, cc *http.ClientConn, plan envelope
 		pr, pw = io.Pipe()
 		result = make(chan error, 1)
 		go func() {
-			n, err := envelope.Stream(pw, &workerReader{x: x}, x.entry.Body.File, make([]byte, 2*blockSize))
+			n, err := envelope.Stream(pw, &workerReader{x}, x.entry.Body.File, make([]byte, 2*blockSize))
 			x.sent.Out = n
 			_ = pw.CloseWithError(err) // nil is the end; anything else resets the stream
 			result <- err
@@ -241,7 +244,8 @@ func (x *exchange) viaH2(ctx context.Context, cc *http.ClientConn, plan envelope
 	}
 	x.sent.Left = true
 	if result == nil {
-		defer newWatch(x.c, x.a.stop).stop()
+		defer x.waited()
+		x.a.wait()
 	}
 	resp, err := cc.RoundTrip(req)
 	if result != nil {
@@ -255,7 +259,7 @@ func (x *exchange) viaH2(ctx context.Context, cc *http.ClientConn, plan envelope
 				_ = x.c.SetReadDeadline(time.Unix(1, 0))
 			}
 			uerr = <-result
-			_ = x.c.SetReadDeadline(time.Time{})
+			x.noReadBy()
 		}
 		if uerr != nil && err != nil {
 			x.closing = true
@@ -272,7 +276,8 @@ func (x *exchange) viaH2(ctx context.Context, cc *http.ClientConn, plan envelope
 		return afterLeft(errors.New("HTTP/2: the server did not answer the request"))
 	}
 	if result != nil {
-		defer newWatch(x.c, x.a.stop).stop()
+		defer x.waited()
+		x.a.wait()
 	}
 	x.release = func() {}
 	err = x.answer(resp, nil)

@@ -32,7 +32,16 @@ type h1conn struct {
 	lim   *limiter
 	since time.Time     // when it came to rest
 	rest  time.Duration // how long the server said it may rest
-	inUse bool          // it has served a request
+	end   time.Time     // its deadline as it is set
+}
+
+// readBy bounds what follows, reads and writes alike. A bound that has more than half of its time left, and not much
+// more than was asked for, is let stand: setting one costs as much as a short read.
+func (c *h1conn) readBy(d time.Duration) {
+	if now := time.Now(); c.end.Sub(now) < d/2 || c.end.Sub(now) > d+d/2 {
+		c.end = now.Add(d)
+		_ = c.SetDeadline(c.end)
+	}
 }
 
 // limiter bounds what one head may be; the body has its own bounds.
@@ -143,6 +152,5 @@ func (c *h1conn) reusable(resp *http.Response) bool {
 			}
 		}
 	}
-	c.inUse = true
 	return true
 }

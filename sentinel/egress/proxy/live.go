@@ -6,7 +6,9 @@ import (
 	"context"
 	"io"
 	"sync"
+	"time"
 
+	"github.com/doorward/doorward/internal/peer"
 	"github.com/doorward/doorward/internal/wire"
 )
 
@@ -18,19 +20,27 @@ type live struct {
 
 // active is one request. grant is known from its head; cell and account once authd has answered.
 type active struct {
-	live   *live
-	cancel context.CancelFunc // ends look-up, dial, handshake and HTTP/2
+	live *live
+	down *peer.Conn // of the worker
 
 	grant, cell, account string
 	resolved, over       bool
-	cuts                 []wire.GrantRef // that came before authd's answer
+	cuts                 []wire.GrantRef    // that came before authd's answer
+	ctx                  context.Context    // of look-up, dial, handshake and HTTP/2; nil where there is none of it
+	cancel               context.CancelFunc // of ctx
 	up                   io.Closer
+	waits                time.Time     // since when an answer is waited for; zero where not
+	watched              chan struct{} // closed when the watch over the worker's end is over; nil where there is none
 }
+
+// watchAfter is how long an answer is waited for before anybody looks whether the worker is still there: a look costs
+// as much as a short request.
+const watchAfter = time.Second
 
 func (l *live) init() { l.all = map[*active]struct{}{} }
 
-func (l *live) begin(grant string, cancel context.CancelFunc) *active {
-	a := &active{live: l, grant: grant, cancel: cancel}
+func (l *live) begin(grant string, down *peer.Conn) *active {
+	a := &active{live: l, grant: grant, down: down}
 	l.mu.Lock()
 	l.all[a] = struct{}{}
 	l.mu.Unlock()
@@ -63,6 +73,59 @@ func (a *active) uses(up io.Closer) bool {
 	return !a.over
 }
 
+// within gives what is to be done a context that a cut ends.
+func (a *active) within(ctx context.Context) context.Context {
+	a.live.mu.Lock()
+	defer a.live.mu.Unlock()
+	if a.cancel == nil {
+		a.ctx, a.cancel = context.WithCancel(ctx)
+	}
+	if a.over {
+		a.cancel()
+	}
+	return a.ctx
+}
+
+// wait says that from now on an answer is waited for, and nobody reads the worker's connection.
+func (a *active) wait() {
+	now := time.Now()
+	a.live.mu.Lock()
+	a.waits = now
+	a.live.mu.Unlock()
+}
+
+// waited ends that, and says whether it has changed the connection's read deadline.
+func (a *active) waited() bool {
+	a.live.mu.Lock()
+	a.waits = time.Time{}
+	watched := a.watched
+	a.watched = nil
+	a.live.mu.Unlock()
+	if watched != nil {
+		_ = a.down.SetReadDeadline(time.Unix(1, 0)) // ends the look
+		<-watched
+	}
+	return watched != nil
+}
+
+// watch looks after the workers of requests that take long, and ends a request whose worker has gone.
+func (l *live) watch(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for a := range l.all {
+		if a.waits.IsZero() || now.Sub(a.waits) < watchAfter || a.watched != nil {
+			continue
+		}
+		a.watched = make(chan struct{})
+		go func(done chan struct{}) {
+			defer close(done)
+			if hungUp(a.down) {
+				a.stop()
+			}
+		}(a.watched)
+	}
+}
+
 // isCut says that the request was ended by sentinel or by shutdown.
 func (a *active) isCut() bool {
 	a.live.mu.Lock()
@@ -80,7 +143,9 @@ func (a *active) stop() {
 // end: preconditions: live.mu is held.
 func (a *active) end() {
 	a.over = true
-	a.cancel()
+	if a.cancel != nil {
+		a.cancel()
+	}
 	if a.up != nil {
 		_ = a.up.Close()
 	}
@@ -90,8 +155,11 @@ func (a *active) done() {
 	a.live.mu.Lock()
 	delete(a.live.all, a)
 	a.up = nil
+	cancel := a.cancel
 	a.live.mu.Unlock()
-	a.cancel()
+	if cancel != nil {
+		cancel()
+	}
 }
 
 func (a *active) hit(ref *wire.GrantRef) bool {

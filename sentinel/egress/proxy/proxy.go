@@ -127,6 +127,7 @@ func (s *Server) janitor(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
+			s.live.watch(now)
 			s.pools.prune(now)
 			s.follow.prune(now)
 		}

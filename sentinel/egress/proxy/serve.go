@@ -41,7 +41,28 @@ type worker struct {
 	out  []byte // what is written in one go
 	text []byte // of an answer's body, scrubbed and not yet written
 	buf  []byte // blockSize
+
+	readEnd, writeEnd time.Time // deadlines as they are set
 }
+
+// readBy and writeBy bound what follows. A bound that has more than half of its time left is let stand: setting one
+// costs as much as a short read.
+func (w *worker) readBy(d time.Duration) {
+	if now := time.Now(); w.readEnd.Sub(now) < d/2 || w.readEnd.Sub(now) > d {
+		w.readEnd = now.Add(d)
+		_ = w.c.SetReadDeadline(w.readEnd)
+	}
+}
+
+func (w *worker) writeBy(d time.Duration) {
+	if now := time.Now(); w.writeEnd.Sub(now) < d/2 {
+		w.writeEnd = now.Add(d)
+		_ = w.c.SetWriteDeadline(w.writeEnd)
+	}
+}
+
+// noReadBy forgets a bound that somebody else has changed.
+func (w *worker) noReadBy() { w.readEnd = time.Time{} }
 
 // serve answers the requests of one connection, one after the other, each judged alone.
 func (s *Server) serve(ctx context.Context, c *peer.Conn) {
@@ -58,15 +79,11 @@ func (s *Server) serve(ctx context.Context, c *peer.Conn) {
 	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	w := &worker{s: s, c: c, br: bufio.NewReaderSize(c, head.MaxBytes), buf: make([]byte, blockSize)}
-	for ctx.Err() == nil {
-		_ = c.SetReadDeadline(time.Now().Add(idleWorker))
-		if ctx.Err() != nil { // it may have ended before that deadline
+	for {
+		w.readBy(idleWorker)
+		if ctx.Err() != nil { // it may have ended before that deadline was set
 			return
 		}
-		if _, err := w.br.Peek(1); err != nil {
-			return
-		}
-		_ = c.SetReadDeadline(time.Now().Add(workerTimeout))
 		r, err := head.Read(w.br)
 		if err != nil {
 			if errors.Is(err, head.ErrMalformed) || errors.Is(err, head.ErrTooLarge) {
@@ -105,11 +122,9 @@ type exchange struct {
 
 // one carries one request and says whether the connection can serve another.
 func (w *worker) one(ctx context.Context, r *head.Request) bool {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	x := &exchange{worker: w, r: r, body: newBody(w.br, r.Length), closing: r.Close}
 	x.sent.Worker, x.sent.Method = w.c.Peer.Name, r.Method
-	err := x.run(ctx, cancel)
+	err := x.run(ctx)
 	if x.a != nil {
 		defer x.a.done()
 	}
@@ -146,6 +161,7 @@ func (x *exchange) finishBody() bool {
 	if x.body.left > blockSize {
 		return false
 	}
+	x.readBy(workerTimeout)
 	n, err := io.CopyBuffer(io.Discard, io.LimitReader(struct{ io.Reader }{x.body}, blockSize), nil)
 	return err == nil && n <= blockSize && x.body.done
 }
@@ -160,7 +176,7 @@ func (w *worker) drain() {
 
 func (w *worker) refuse(ref *refusal, closing, noBody bool) {
 	w.out = appendRefusal(w.out[:0], ref, closing, noBody)
-	_ = w.c.SetWriteDeadline(time.Now().Add(workerTimeout))
+	w.writeBy(workerTimeout)
 	_, _ = w.c.Write(w.out)
 }
 
@@ -173,8 +189,8 @@ func (x *exchange) report() {
 }
 
 // run carries the request up to the end of its answer. Its error is what the worker is told.
-func (x *exchange) run(ctx context.Context, cancel context.CancelFunc) error {
-	if err := x.resolve(ctx, cancel); err != nil {
+func (x *exchange) run(ctx context.Context) error {
+	if err := x.resolve(ctx); err != nil {
 		return err
 	}
 	plan, limit, err := x.judge()
@@ -193,6 +209,7 @@ func (x *exchange) run(ctx context.Context, cancel context.CancelFunc) error {
 				errors.New("too many large requests at once"))
 		}
 		defer x.s.waiting.Add(-hold)
+		x.readBy(workerTimeout)
 		if whole, err = x.body.whole(limit); err != nil {
 			return err
 		}
@@ -206,18 +223,20 @@ func (x *exchange) run(ctx context.Context, cancel context.CancelFunc) error {
 		}
 	}
 	x.setHeaders()
-	up, err := x.part.get(ctx, isWrite(x.r.Method))
-	if err != nil {
-		return err
+	up := x.part.idleConn(isWrite(x.r.Method))
+	if up == (upConn{}) {
+		if up, err = x.part.dial(x.a.within(ctx)); err != nil {
+			return err
+		}
 	}
 	if up.h2 != nil {
-		return x.viaH2(ctx, up.h2, plan, whole)
+		return x.viaH2(x.a.within(ctx), up.h2, plan, whole)
 	}
 	return x.viaH1(up.h1, plan, whole)
 }
 
 // resolve asks authd, and from then on owes a report.
-func (x *exchange) resolve(ctx context.Context, cancel context.CancelFunc) error {
+func (x *exchange) resolve(ctx context.Context) error {
 	x.owed = true
 	grant, err := x.r.Take(HeaderGrant)
 	if err != nil {
@@ -240,10 +259,8 @@ func (x *exchange) resolve(ctx context.Context, cancel context.CancelFunc) error
 			errors.New("the record is behind; nothing is let through"))
 	}
 	x.sent.Grant = grant
-	x.a = x.s.live.begin(grant, cancel)
-	ask, stop := context.WithTimeout(ctx, resolveTimeout)
-	resp, err := x.s.Resolve(ask, &wire.ResolveReq{Grant: grant, Surrogate: surrogate, Worker: x.c.Peer.Name, Entry: int(n)})
-	stop()
+	x.a = x.s.live.begin(grant, x.c)
+	resp, err := x.s.Resolve(ctx, &wire.ResolveReq{Grant: grant, Surrogate: surrogate, Worker: x.c.Peer.Name, Entry: int(n)})
 	if err != nil {
 		x.owed = errors.Is(err, daemon.ErrSent) // else authd has it on record, and nothing was released
 		return err
@@ -371,37 +388,6 @@ func clip(s string) string {
 		return s[:400] + "…"
 	}
 	return s
-}
-
-// watch ends an exchange whose worker goes away while its answer is waited for. It looks only at requests that take
-// long, since a look costs as much as a short request.
-type watch struct {
-	c     *peer.Conn
-	timer *time.Timer
-	done  chan struct{}
-}
-
-const watchAfter = time.Second
-
-func newWatch(c *peer.Conn, gone func()) *watch {
-	w := &watch{c: c, done: make(chan struct{})}
-	w.timer = time.AfterFunc(watchAfter, func() {
-		defer close(w.done)
-		if hungUp(c) {
-			gone()
-		}
-	})
-	return w
-}
-
-// stop ends the watch; nobody may read the connection before.
-func (w *watch) stop() {
-	if w.timer.Stop() {
-		return
-	}
-	_ = w.c.SetReadDeadline(time.Unix(1, 0))
-	<-w.done
-	_ = w.c.SetReadDeadline(time.Time{})
 }
 
 var errBegun = errors.New("the answer had begun")

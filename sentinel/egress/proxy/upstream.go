@@ -21,13 +21,14 @@ import (
 // Bounds of the pools. A request that changes something gets a connection that was in use a moment ago, or a new one:
 // servers close idle connections without a word, and a write that meets that moment would have an unknown end.
 const (
-	maxIdle      = 128              // connections kept for one partition
-	idleRead     = 90 * time.Second // longest rest of a connection that a read may get
-	idleWrite    = 2 * time.Second  // and one that a write may get
-	maxPartition = 256              // partitions kept
-	idlePart     = 10 * time.Minute // a partition nobody used for so long is dropped
-	keepForms    = 3 * time.Second  // and the forms of its credential after so long
-	dialTimeout  = 20 * time.Second // look-up, connect and handshake together
+	maxIdle      = 128                   // connections kept for one partition
+	idleRead     = 90 * time.Second      // longest rest of a connection that a read may get
+	idleWrite    = 2 * time.Second       // and one that a write may get
+	maxPartition = 256                   // partitions kept
+	justNow      = 10 * time.Millisecond // a read trusts a connection that rested no longer without a look
+	idlePart     = 10 * time.Minute      // a partition nobody used for so long is dropped
+	keepForms    = 3 * time.Second       // and the forms of its credential after so long
+	dialTimeout  = 20 * time.Second      // look-up, connect and handshake together
 )
 
 // partKey separates pools: by account, login and authority, and by every setting that decides whom a connection
@@ -114,42 +115,41 @@ type upConn struct {
 	h2 *http.ClientConn
 }
 
-// get finds or makes a connection. Nothing has been written when it fails.
-func (p *partition) get(ctx context.Context, write bool) (upConn, error) {
+// idleConn takes a connection that is there, if one is good enough.
+func (p *partition) idleConn(write bool) upConn {
 	rest := idleRead
 	if write {
 		rest = idleWrite
 	}
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.used = time.Now()
 	for i := len(p.h2) - 1; i >= 0; i-- {
 		if cc := p.h2[i]; cc.Err() != nil {
 			p.h2 = append(p.h2[:i], p.h2[i+1:]...)
 		} else if cc.Reserve() == nil {
-			p.mu.Unlock()
-			return upConn{h2: cc}, nil
+			return upConn{h2: cc}
 		}
 	}
 	for len(p.idle) > 0 {
 		c := p.idle[len(p.idle)-1]
-		p.idle = p.idle[:len(p.idle)-1]
-		if age := p.used.Sub(c.since); age > rest || age > c.rest {
-			if !write || age > c.rest {
-				_ = c.Close() // the others have rested longer
-				continue
-			}
-			p.idle = append(p.idle, c) // good enough for a read
-			break
+		age := p.used.Sub(c.since)
+		if age > rest && age <= c.rest {
+			break // good enough for a read; the others have rested longer
 		}
-		p.busy++
-		p.mu.Unlock()
-		if c.alive() {
-			return upConn{h1: c}, nil
+		p.idle = p.idle[:len(p.idle)-1]
+		if age <= c.rest && (age < justNow && !write || c.alive()) {
+			p.busy++
+			return upConn{h1: c}
 		}
 		_ = c.Close()
-		p.mu.Lock()
-		p.busy--
 	}
+	return upConn{}
+}
+
+// dial makes a connection. Nothing has been written to it.
+func (p *partition) dial(ctx context.Context) (upConn, error) {
+	p.mu.Lock()
 	alpn := []string{"http/1.1"}
 	switch {
 	case p.h2only:
@@ -159,7 +159,9 @@ func (p *partition) get(ctx context.Context, write bool) (upConn, error) {
 	}
 	p.busy++
 	p.mu.Unlock()
-	u, err := p.dial(ctx, alpn)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	u, err := p.connect(ctx, alpn)
 	if err != nil || u.h1 == nil {
 		p.mu.Lock()
 		p.busy--
@@ -168,9 +170,7 @@ func (p *partition) get(ctx context.Context, write bool) (upConn, error) {
 	return u, err
 }
 
-func (p *partition) dial(ctx context.Context, alpn []string) (upConn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
+func (p *partition) connect(ctx context.Context, alpn []string) (upConn, error) {
 	to := p.key.to
 	if p.key.pin.IsValid() {
 		host, err := guard.ParseHost(p.key.pin.Addr().String())
@@ -199,7 +199,7 @@ func (p *partition) dial(ctx context.Context, alpn []string) (upConn, error) {
 			p.mu.Lock()
 			p.h2only = true
 			p.mu.Unlock()
-			return p.dial(ctx, []string{"h2"})
+			return p.connect(ctx, []string{"h2"})
 		}
 		return upConn{}, fmt.Errorf("TLS with %s: %w", p.key.to, err)
 	}
