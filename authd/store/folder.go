@@ -17,7 +17,7 @@ const (
 	lockName       = "lock"
 	headerName     = "header.json"
 	checkName      = "check"
-	loginsName     = "logins"
+	indexName      = "index"
 	checkpointName = "checkpoint"
 	accountsName   = "accounts"
 	newSuffix      = ".new"
@@ -84,7 +84,7 @@ func (f *folder) clean(dir string) error {
 		known := isHex(base)
 		if dir == "." {
 			switch base {
-			case lockName, headerName, checkName, loginsName, checkpointName, accountsName:
+			case lockName, headerName, checkName, indexName, checkpointName, accountsName:
 				known = true
 			default:
 				known = false

@@ -4,9 +4,9 @@
 //
 // A thief of the disk learns how many accounts there are and about how large each is; without the root key, nothing
 // else. Who can write to the folder cannot make a record, change one, or pass one off as another: each is sealed with
-// its purpose, its id, the store's version and its generation. They can put back an older file of the same record,
-// or delete one; a store cannot notice that by itself. Nothing partial comes out of this package: a folder with
-// a single wrong byte does not open.
+// its purpose, its id, the store's version and its generation. Nor can they put an older file of a record back, or take
+// one away: the index has the generation of each. What a store cannot notice by itself is that the whole folder is an
+// older one. Nothing partial comes out of this package: a folder with a single wrong byte does not open.
 //
 // # Format
 //
@@ -15,11 +15,16 @@
 //	lock           empty; locked (flock) by the one authd that has the store open
 //	header.json    how the root key is had; see Header
 //	check          a record of purpose 1: proves the root key before anything else is opened
-//	logins         a record of purpose 2: the last login generation given, so that none is given twice
+//	index          a record of purpose 2: the id and generation of each account's record, and the last login
+//	               generation given, so that none is given twice
 //	checkpoint     a record of purpose 3: sentinel's newest checkpoint (absent until there is one)
 //	accounts/ID    a record of purpose 4: one account with its credential; ID is 32 hex digits
 //
-// and, after a crash, names that end in ".new", which are deleted. Any other name is refused. A record is
+// and, after a crash, names that end in ".new", which are deleted. Any other name is refused. An account's record is
+// written before the index and deleted after it. So after a crash a record can be one generation ahead of the index,
+// which then follows it, or not be in the index at all, and is then deleted: it was never confirmed, or was removed.
+//
+// A record is
 //
 //	offset  size  what
 //	     0     8  "doorward"
@@ -68,7 +73,7 @@ type purpose uint16
 
 const (
 	purposeCheck      purpose = 1
-	purposeLogins     purpose = 2
+	purposeIndex      purpose = 2
 	purposeCheckpoint purpose = 3
 	purposeAccount    purpose = 4
 )

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -29,13 +30,13 @@ type Store struct {
 	folder *folder
 	random io.Reader
 
-	change sync.Mutex // held by whoever changes the folder; before mu
+	change sync.Mutex // held by whoever changes the folder; guards index. Before mu.
+	index  index
 
-	mu         sync.RWMutex // guards what follows
+	mu         sync.RWMutex // guards what follows; who holds change may read without it
 	header     *Header      // nil: there is no store yet
 	sealer     *sealer      // nil: locked
 	accounts   map[string]*entry
-	logins     counter
 	checkpoint checkpoint
 }
 
@@ -46,9 +47,28 @@ type entry struct {
 	written uint64 // generation of its record
 }
 
-type counter struct {
-	Last    int64 `json:"last"`
+func (e *entry) path() string { return accountsName + "/" + hex.EncodeToString(e.id[:]) }
+
+func (e *entry) head() recordHead {
+	return recordHead{purpose: purposeAccount, id: e.id, generation: e.written}
+}
+
+// index says what the folder must hold.
+type index struct {
+	Last    int64             `json:"last"`    // login generation given
+	Records map[string]uint64 `json:"records"` // generation of each account's record, by its file's name
 	written uint64
+}
+
+// with returns a copy in which a record has a generation, or is gone where that is 0.
+func (x index) with(id recordID, generation uint64, last int64) index {
+	next := index{max(x.Last, last), maps.Clone(x.Records), x.written + 1}
+	if name := hex.EncodeToString(id[:]); generation == 0 {
+		delete(next.Records, name)
+	} else {
+		next.Records[name] = generation
+	}
+	return next
 }
 
 type checkpoint struct {
@@ -187,17 +207,16 @@ func (s *Store) unlock(source string, root func(Header) []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.header, s.sealer, s.accounts = h, sealer, loaded.accounts
-	s.logins, s.checkpoint = loaded.logins, loaded.checkpoint
+	s.index, s.checkpoint = loaded.index, loaded.checkpoint
 	return nil
 }
 
 // make writes an empty store, its header last: without one there is no store.
 func (s *Store) make(header []byte) error {
-	s.logins.written = 1
 	if err := s.put(checkName, recordHead{purpose: purposeCheck, generation: 1}, struct{}{}); err != nil {
 		return err
 	}
-	if err := s.put(loginsName, recordHead{purpose: purposeLogins, generation: 1}, s.logins); err != nil {
+	if err := s.putIndex(index{Records: map[string]uint64{}, written: 1}); err != nil {
 		return err
 	}
 	return s.folder.write(headerName, header)
@@ -213,49 +232,83 @@ func (s *Store) load() error {
 	if err != nil {
 		return err
 	}
-	if s.logins.written, err = s.get(loginsName, recordHead{purpose: purposeLogins}, &s.logins); err != nil {
+	if s.index.written, err = s.get(indexName, recordHead{purpose: purposeIndex}, &s.index); err != nil {
 		return err
 	}
-	if s.logins.Last < 0 {
-		return fmt.Errorf("%w: %s is out of bounds", ErrCorrupt, loginsName)
+	if s.index.Last < 0 || s.index.Records == nil {
+		return fmt.Errorf("%w: %s is out of bounds", ErrCorrupt, indexName)
 	}
 	s.checkpoint.written, err = s.get(checkpointName, recordHead{purpose: purposeCheckpoint}, &s.checkpoint)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	return s.loadAccounts()
+}
+
+// loadAccounts reads the accounts, holds them to the index, and finishes what a crash left unfinished.
+func (s *Store) loadAccounts() error {
 	names, err := s.folder.names(accountsName)
 	if err != nil {
 		return err
 	}
+	now := s.index
 	for _, name := range names {
-		if err := s.loadAccount(name); err != nil {
+		indexed, known := s.index.Records[name]
+		e, err := s.readAccount(name)
+		if err != nil {
 			return err
 		}
+		if !known { // it is ours, and was never confirmed or is removed
+			e.Secret.Wipe()
+			if err := s.folder.remove(e.path()); err != nil {
+				return err
+			}
+			continue
+		}
+		if s.accounts[e.Name] != nil {
+			e.Secret.Wipe()
+			return fmt.Errorf("%w: two accounts of one name", ErrCorrupt)
+		}
+		s.accounts[e.Name] = e
+		switch e.written {
+		case indexed:
+		case indexed + 1:
+			now = now.with(e.id, e.written, e.Generation)
+		default:
+			return fmt.Errorf("%w: %s/%s is of another time than the index: an older file was put back",
+				ErrCorrupt, accountsName, name)
+		}
+	}
+	if len(s.accounts) != len(s.index.Records) {
+		return fmt.Errorf("%w: an account's file is missing below %s", ErrCorrupt, accountsName)
+	}
+	for _, e := range s.accounts {
+		if e.Generation < 1 || e.Generation > now.Last {
+			return fmt.Errorf("%w: a login generation is out of bounds", ErrCorrupt)
+		}
+	}
+	if now.written != s.index.written {
+		return s.putIndex(now)
 	}
 	return nil
 }
 
-func (s *Store) loadAccount(name string) error {
+func (s *Store) readAccount(name string) (*entry, error) {
 	e := &entry{}
 	if n, err := hex.Decode(e.id[:], []byte(name)); err != nil || n != len(e.id) {
-		return fmt.Errorf("%w: %s/%s is not of authd's making", ErrCorrupt, accountsName, name)
+		return nil, fmt.Errorf("%w: %s/%s is not of authd's making", ErrCorrupt, accountsName, name)
 	}
 	var r record
 	defer func() { clear(r.Secret) }()
 	var err error
 	path := accountsName + "/" + name
 	if e.written, err = s.get(path, recordHead{purpose: purposeAccount, id: e.id}, &r); err != nil {
-		return err
+		return nil, err
 	}
 	if e.Account, err = newAccount(r.Settings, r.Secret); err != nil {
-		return fmt.Errorf("%w: %s: %v", ErrCorrupt, path, err)
+		return nil, fmt.Errorf("%w: %s: %v", ErrCorrupt, path, err)
 	}
-	if s.accounts[e.Name] != nil || e.Generation < 1 || e.Generation > s.logins.Last {
-		e.Secret.Wipe()
-		return fmt.Errorf("%w: %s: its name or login generation does not fit the others", ErrCorrupt, path)
-	}
-	s.accounts[e.Name] = e
-	return nil
+	return e, nil
 }
 
 // newAccount checks settings and credential and takes the credential over.
@@ -416,14 +469,14 @@ func (s *Store) Remove(name string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.folder.remove(accountsName + "/" + hex.EncodeToString(old.id[:])); err != nil {
+	if err := s.putIndex(s.index.with(old.id, 0, 0)); err != nil {
 		return err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	delete(s.accounts, name)
 	old.Secret.Wipe()
-	return nil
+	s.mu.Unlock()
+	return s.folder.remove(old.path()) // else the next start does
 }
 
 // entry returns an account with where it is kept. Preconditions: s.change is held.
@@ -442,37 +495,65 @@ func (s *Store) keep(e *entry, set Settings, secret []byte, login bool, now time
 	kept := slices.Clone(secret)
 	defer clear(kept)
 	if login {
-		set.Generation = s.logins.Last + 1
+		set.Generation = s.index.Last + 1
 	}
 	account, err := newAccount(set, secret)
 	if err != nil {
 		return err
 	}
+	old := s.byID(e.id)
 	e.Account, e.written = account, e.written+1
-	if login {
-		next := counter{Last: set.Generation, written: s.logins.written + 1}
-		err = s.put(loginsName, recordHead{purpose: purposeLogins, generation: next.written}, next)
-		if err == nil {
-			s.logins = next
-		}
-	}
+	err = s.put(e.path(), e.head(), record{set, kept})
 	if err == nil {
-		err = s.put(accountsName+"/"+hex.EncodeToString(e.id[:]),
-			recordHead{purpose: purposeAccount, id: e.id, generation: e.written}, record{set, kept})
+		err = s.putIndex(s.index.with(e.id, e.written, set.Generation))
 	}
 	if err != nil {
 		account.Secret.Wipe()
+		if undo := s.undo(e, old); undo != nil {
+			return fmt.Errorf("%w: a change was half written (%v) and cannot be undone: %w", ErrCorrupt, err, undo)
+		}
 		return fmt.Errorf("keep account: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name, other := range s.accounts {
-		if other.id == e.id {
-			delete(s.accounts, name)
-			other.Secret.Wipe()
-		}
+	if old != nil {
+		delete(s.accounts, old.Name)
+		old.Secret.Wipe()
 	}
 	s.accounts[set.Name] = e
+	return nil
+}
+
+// byID returns the account of a record; nil where it is new. Preconditions: s.change is held.
+func (s *Store) byID(id recordID) *entry {
+	for _, e := range s.accounts {
+		if e.id == id {
+			return e
+		}
+	}
+	return nil
+}
+
+// undo puts the record of old back into the place of e's, or removes that where there is no old one.
+func (s *Store) undo(e, old *entry) error {
+	if old == nil {
+		err := s.folder.remove(e.path())
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	secret := old.Secret.AppendTo(nil)
+	defer clear(secret)
+	return s.put(old.path(), old.head(), record{old.Settings, secret})
+}
+
+// putIndex writes the index and, once it is durable, makes it the store's. Preconditions: s.change is held.
+func (s *Store) putIndex(next index) error {
+	if err := s.put(indexName, recordHead{purpose: purposeIndex, generation: next.written}, next); err != nil {
+		return err
+	}
+	s.index = next
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -489,7 +490,7 @@ func TestDamageKeepsTheStoreShut(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{headerName, checkName, loginsName, checkpointName, one} {
+	for _, name := range []string{headerName, checkName, indexName, checkpointName, one} {
 		b, err := os.ReadFile(good + "/" + name)
 		if err != nil {
 			t.Fatal(err)
@@ -520,10 +521,11 @@ func TestDamageKeepsTheStoreShut(t *testing.T) {
 	}
 	tests := map[string]func(dir string){
 		"two accounts swapped": swap(one, two),
-		"two purposes swapped": swap(loginsName, checkpointName),
+		"two purposes swapped": swap(indexName, checkpointName),
 		"the check is lost":    func(dir string) { os.Remove(dir + "/" + checkName) },
-		"the logins are lost":  func(dir string) { os.Remove(dir + "/" + loginsName) },
+		"the index is lost":    func(dir string) { os.Remove(dir + "/" + indexName) },
 		"the header is lost":   func(dir string) { os.Remove(dir + "/" + headerName) },
+		"an account is lost":   func(dir string) { os.Remove(dir + "/" + one) },
 		"an account copied": func(dir string) {
 			copyFile(t, dir+"/"+one, dir+"/accounts/"+strings.Repeat("0", 32))
 		},
@@ -556,12 +558,131 @@ func TestDamageKeepsTheStoreShut(t *testing.T) {
 	t.Run("what a crash left half written is cleared", func(t *testing.T) {
 		err := attempt(t, func(dir string) {
 			_ = os.WriteFile(dir+"/accounts/"+strings.Repeat("a", 32)+newSuffix, []byte("half"), 0o600)
-			_ = os.WriteFile(dir+"/"+loginsName+newSuffix, nil, 0o600)
+			_ = os.WriteFile(dir+"/"+indexName+newSuffix, nil, 0o600)
 		})
 		if err != nil {
 			t.Error(err)
 		}
 	})
+}
+
+// An older file of a record, put back by someone who can write the folder, is refused; so is an older index.
+func TestAnOlderFileIsRefused(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	s, shut := opened(t, dir)
+	if err := s.Add(github("work"), []byte(token), now); err != nil {
+		t.Fatal(err)
+	}
+	record := s.accounts["work"].path()
+	older := map[string][]byte{}
+	for _, name := range []string{record, indexName} {
+		b, err := os.ReadFile(dir + "/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		older[name] = b
+	}
+	for range 2 {
+		if err := s.Replace(github("work"), []byte("a-newer-token"), now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shut()
+	unlock := func() error {
+		s, err := Open(dir)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		return s.UnlockCredential(rootKey())
+	}
+	for name, old := range older {
+		newest, err := os.ReadFile(dir + "/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(dir+"/"+name, old, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := unlock(); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("with an older %s: %v", name, err)
+		}
+		if err := os.WriteFile(dir+"/"+name, newest, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := unlock(); err != nil {
+			t.Fatalf("control: %v", err)
+		}
+	}
+}
+
+// A crash between two writes leaves the state before or after the change, and never one that does not open.
+func TestACrashBetweenWrites(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	s, shut := opened(t, dir)
+	if err := s.Add(github("work"), []byte(token), now); err != nil {
+		t.Fatal(err)
+	}
+	before := readIndex(t, dir)
+	record := dir + "/" + s.accounts["work"].path()
+	steps := []struct {
+		name   string
+		change func() error
+		want   map[string]string // accounts that a start then finds
+	}{
+		{"replaced, the index not written", func() error {
+			return s.Replace(github("work"), []byte("a-newer-token"), now)
+		}, map[string]string{"work": "a-newer-token"}},
+		{"added, the index not written", func() error {
+			return s.Add(github("second"), []byte("another-token"), now)
+		}, map[string]string{"work": "a-newer-token"}},
+	}
+	for _, step := range steps {
+		if err := step.change(); err != nil {
+			t.Fatal(err)
+		}
+		shut()
+		if err := os.WriteFile(dir+"/"+indexName, before, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, shut = opened(t, dir)
+		got := map[string]string{}
+		for _, a := range s.Accounts() {
+			got[a.Name] = reveal(a)
+		}
+		if !maps.Equal(got, step.want) {
+			t.Errorf("%s: %d accounts", step.name, len(got))
+		}
+		before = readIndex(t, dir)
+	}
+	// Removed from the index, the file still there.
+	b, err := os.ReadFile(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Remove("work"); err != nil {
+		t.Fatal(err)
+	}
+	shut()
+	if err := os.WriteFile(record, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, _ = opened(t, dir)
+	if len(s.Accounts()) != 0 {
+		t.Error("a removed account came back")
+	}
+	if _, err := os.Stat(record); err == nil {
+		t.Error("the file of a removed account is still there")
+	}
+}
+
+func readIndex(t *testing.T, dir string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(dir + "/" + indexName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 func copyFile(t *testing.T, from, to string) {
@@ -616,7 +737,7 @@ func TestAFailedWriteChangesNothing(t *testing.T) {
 	// A directory where the new file would go stops every kind of write, for root too.
 	a := s.accounts["work"]
 	block := filepath.Join(dir, accountsName, hex.EncodeToString(a.id[:])+newSuffix)
-	if err := os.Mkdir(block, 0o700); err != nil {
+	if err := os.MkdirAll(block+"/x", 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Replace(github("work"), []byte("another-token"), now); err == nil {
@@ -625,7 +746,21 @@ func TestAFailedWriteChangesNothing(t *testing.T) {
 	if a, ok := s.Account("work"); !ok || reveal(a) != token {
 		t.Error("the account changed although the write failed")
 	}
-	_ = os.Remove(block)
+	_ = os.RemoveAll(block)
+	block = filepath.Join(dir, indexName+newSuffix)
+	if err := os.MkdirAll(block+"/x", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Replace(github("work"), []byte("another-token"), now); err == nil {
+		t.Fatal("replaced, although the index cannot be written")
+	}
+	if err := s.Add(github("second"), []byte("another-token"), now); err == nil {
+		t.Fatal("added, although the index cannot be written")
+	}
+	if a, ok := s.Account("work"); !ok || reveal(a) != token || len(s.Accounts()) != 1 {
+		t.Error("the account changed although the index could not be written")
+	}
+	_ = os.RemoveAll(block)
 	shut()
 	s, _ = opened(t, dir)
 	if a, ok := s.Account("work"); !ok || reveal(a) != token {
