@@ -345,6 +345,17 @@ func childSmall(dir string) error {
 	if es, err = l.Entries(ctx, Query{Types: []string{"test"}}); err != nil || len(es) != acked {
 		return fmt.Errorf("%d acknowledged, %d there: %w", acked, len(es), err)
 	}
+	// A start on a full disk: it says so, and queries work.
+	_ = l.Close() // it could not write its end
+	if l, _, err = Open(ctx, opts); err != nil {
+		return fmt.Errorf("a start on a full disk: %w", err)
+	}
+	if err := l.Record(ctx, Event{Type: "test"}); !errors.Is(err, ErrFull) {
+		return fmt.Errorf("a start on a full disk, a write: %w", err)
+	}
+	if es, err = l.Entries(ctx, Query{Types: []string{"test"}}); err != nil || len(es) != acked {
+		return fmt.Errorf("a start on a full disk: %d acknowledged, %d there: %w", acked, len(es), err)
+	}
 	// Room again: more is let in by itself.
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, "size=8m,mode=0700"); err != nil {
 		return err
@@ -352,6 +363,9 @@ func childSmall(dir string) error {
 	time.Sleep(2 * probeEvery)
 	if err := l.Record(ctx, Event{Type: "test"}); err != nil {
 		return fmt.Errorf("with room again: %w", err)
+	}
+	if es, err = l.Entries(ctx, Query{Types: []string{EvOpen}}); err != nil || len(es) != 2 {
+		return fmt.Errorf("the second start is not on the record: %v %w", es, err)
 	}
 	rep, err := l.Verify(ctx, nil)
 	if err != nil || len(rep.Findings) > 0 {

@@ -11,6 +11,9 @@
 // named. One who has the key too, or puts back yesterday's file, or runs two copies, is found by a checkpoint that was
 // taken away before: authd keeps the newest, and a person may keep more. One who can only make the disk full, take the
 // lock or delete a file stops the writes, loudly; nothing that was acknowledged is lost, and nothing runs unrecorded.
+//
+// While it cannot write, the rule for a vendor's reads is that of writes: no record, no release, so they are refused too.
+// Queries of the ledger itself go on.
 package ledger
 
 import (
@@ -29,11 +32,12 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
+	"golang.org/x/sys/unix"
 	"modernc.org/sqlite"
 )
 
 // Origin is the first line of every checkpoint.
-const Origin = "doorward.org/ledger"
+const Origin = "doorward/ledger"
 
 // Files of a ledger in its folder.
 const (
@@ -104,6 +108,7 @@ type Ledger struct {
 	signed   int64     // size of the newest checkpoint in the store
 	signedAt time.Time // when that was made
 	batches  int
+	unsaid   *opened // the open event that could not be written yet, and the mark with it
 
 	view    view
 	refused refusals
@@ -148,15 +153,23 @@ func Open(ctx context.Context, o Options) (*Ledger, *Recovery, error) {
 		l.release()
 		return nil, nil, l.say(fmt.Errorf("open the ledger in %s: %w", o.Dir, err))
 	}
+	first := opened{BootID: l.now().BootID, Fresh: rec.Fresh, Clean: rec.Clean, Suspect: rec.Suspect, PID: os.Getpid()}
+	if _, full := l.Health(); full != nil {
+		l.unsaid = &first // the writer has not begun
+		l.log.Error("the ledger was opened and cannot be written", "err", full)
+	}
 	go l.write()
 	go l.tell(o.OnCheckpoint)
-	if err := l.Record(ctx, Event{Type: EvOpen, Actor: sentinel, Details: opened{
-		BootID: l.now().BootID, Fresh: rec.Fresh, Clean: rec.Clean, Suspect: rec.Suspect, PID: os.Getpid(),
-	}}); err != nil {
+	if l.unsaid != nil {
+		return l, rec, nil
+	}
+	if err := l.Record(ctx, first.event()); err != nil {
 		return nil, nil, errors.Join(err, l.Close())
 	}
 	return l, rec, nil
 }
+
+func (o opened) event() Event { return Event{Type: EvOpen, Actor: sentinel, Details: o} }
 
 // sentinel is the actor of what the ledger does by itself.
 const sentinel = "sentinel"
@@ -187,8 +200,9 @@ func (l *Ledger) open(ctx context.Context) (*Recovery, error) {
 		return nil, err
 	}
 	rec.Clean = m.clean
-	if err := l.keepReserve(); err != nil {
-		return nil, err
+	full := l.keepReserve()
+	if full != nil && !errors.Is(full, unix.ENOSPC) && !errors.Is(full, unix.EDQUOT) {
+		return nil, full
 	}
 	if err := l.connect(ctx); err != nil {
 		return nil, err
@@ -210,16 +224,21 @@ func (l *Ledger) open(ctx context.Context) (*Recovery, error) {
 		return nil, err
 	}
 	// The tables are in the main file before the mark says that a missing -wal would be a loss.
-	if _, err := l.conn.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)"); err != nil {
+	_, err = l.conn.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
+	if err != nil && !rec.Fresh && errors.Is(l.say(err), ErrFull) {
+		full, err = err, nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := l.prepare(ctx); err != nil {
 		return nil, err
 	}
-	if err := l.writeMark(mark{}); err != nil {
-		return nil, err
+	if full != nil { // queries work; the writer begins once there is room
+		l.health, l.since = l.say(full), l.now()
+		return rec, nil
 	}
-	return rec, nil
+	return rec, l.writeMark(mark{})
 }
 
 // connect opens the writer's connection and the readers'.

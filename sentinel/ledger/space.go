@@ -123,14 +123,25 @@ func (l *Ledger) ready() error {
 	if err := l.keepReserve(); err != nil {
 		return health
 	}
+	if l.unsaid != nil {
+		if err := l.writeMark(mark{}); err != nil {
+			return health
+		}
+	}
 	l.setHealth(nil)
 	o := &op{apply: func(t *txn) error {
+		if l.unsaid != nil {
+			if err := t.emit(l.unsaid.event()); err != nil {
+				return err
+			}
+		}
 		return t.emit(Event{Type: EvAlarm, Actor: sentinel, Details: alarmDetails{Reason: "the ledger has room again"}})
 	}}
 	if _, err := l.commit([]*op{o}); err != nil {
 		l.setHealth(health)
 		return health
 	}
+	l.unsaid = nil
 	l.log.Info("the ledger can be written again")
 	return nil
 }

@@ -396,6 +396,23 @@ func TestProofs(t *testing.T) {
 	}
 }
 
+func TestVerifierKey(t *testing.T) {
+	l, _ := openAt(t, newDir(t))
+	text, err := l.VerifierKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ParseVerifierKey(text + "\n")
+	if err != nil || !key.Equal(publicKey(testKey)) {
+		t.Fatal(key, err)
+	}
+	for _, bad := range []string{"", text[1:], text[:len(text)-4], text + "AAAA", strings.Replace(text, "+", "+0", 1)} {
+		if _, err := ParseVerifierKey(bad); !errors.Is(err, ErrCheckpoint) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
 func TestExportedLinesHashToTheCheckpoint(t *testing.T) {
 	ctx := context.Background()
 	l, _ := openAt(t, newDir(t))
