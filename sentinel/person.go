@@ -5,6 +5,7 @@ package sentinel
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -152,7 +153,12 @@ func (s *Sentinel) revoke(ctx context.Context, c *daemon.Call, req *wire.PersonR
 	if set != 1 {
 		return nil, wire.Refuse(wire.CodeBadArgument, "name one grant, account, session or cell", "")
 	}
+	ctx = context.WithoutCancel(ctx) // a person who hangs up does not stop it halfway
 	by := personActor(c.Peer)
+	named := func(c *ledger.Call) bool { // the calls that are taken back whatever they run under
+		return c.Connector != self && (req.Account != "" && c.Account == req.Account ||
+			req.Cell != "" && c.Cell == req.Cell || req.Session != "" && c.Session == req.Session)
+	}
 	gone, err := s.ledger.RevokeGrants(ctx, f, by, "a person revoked it")
 	if err != nil {
 		return nil, s.ledgerError(err)
@@ -164,8 +170,7 @@ func (s *Sentinel) revoke(ctx context.Context, c *daemon.Call, req *wire.PersonR
 	s.mu.Lock()
 	var under []*live
 	for _, l := range s.live {
-		hit := req.Account != "" && l.call.Account == req.Account || req.Cell != "" && l.call.Cell == req.Cell ||
-			req.Session != "" && l.call.Session == req.Session
+		hit := named(&l.call) || req.Grant != "" && l.call.Under == req.Grant // a grant's last use may be running
 		for _, g := range gone {
 			hit = hit || l.call.Under == g.ID
 		}
@@ -175,11 +180,22 @@ func (s *Sentinel) revoke(ctx context.Context, c *daemon.Call, req *wire.PersonR
 	}
 	s.mu.Unlock()
 	for _, l := range under {
+		if err := s.voidGrant(ctx, l.call.Pass); err != nil {
+			r.Lines = append(r.Lines, "authd did not void the grant of call "+l.call.ID+": "+err.Error())
+		}
 		if err := s.cut(ctx, wire.GrantRef{Grant: l.call.Pass}); err != nil {
 			r.Lines = append(r.Lines, "call "+l.call.ID+" could not be cut on the wire: "+err.Error())
 		}
 		s.abandon(context.WithoutCancel(ctx), l, wire.CodeRevoked, "a person revoked it")
-		r.MayHaveRun = append(r.MayHaveRun, l.call.ID)
+		r.MayHaveRun = append(r.MayHaveRun, s.mayHaveRun(ctx, l)...)
+		r.Lines = append(r.Lines, fmt.Sprintf("%s %s %s, which ran, is cut", l.call.ID, l.call.Connector, l.call.Method))
+	}
+	dropped, err := s.dropParked(ctx, named, by)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range dropped {
+		r.Lines = append(r.Lines, fmt.Sprintf("%s %s %s, which waited, is revoked", d.ID, d.Connector, d.Method))
 	}
 	if req.Account != "" { // the account is usable again only after a new decision
 		if err := s.ledger.PutSetting(ctx, "account/"+req.Account, nil, by, nil); err != nil {
@@ -203,6 +219,40 @@ func (s *Sentinel) revoke(ctx context.Context, c *daemon.Call, req *wire.PersonR
 		return nil, wire.Refuse(wire.CodeNotFound, "nothing of that name lives", "doorward grants lists what does")
 	}
 	return r, nil
+}
+
+// dropParked takes back the calls that wait, or were approved and do not run yet, and that which says.
+func (s *Sentinel) dropParked(ctx context.Context, which func(*ledger.Call) bool, by string) ([]ledger.Call, error) {
+	waiting, err := s.ledger.Calls(ctx, ledger.Filter{States: []ledger.State{ledger.Parked, ledger.Approved}})
+	if err != nil {
+		return nil, s.ledgerError(err)
+	}
+	var out []ledger.Call
+	for i := range waiting {
+		if !which(&waiting[i]) {
+			continue
+		}
+		got, err := s.ledger.Revoke(ctx, waiting[i].ID, by, string(wire.CodeRevoked), "a person revoked it")
+		if errors.Is(err, ledger.ErrState) {
+			continue // somebody was faster
+		}
+		if err != nil {
+			return out, s.ledgerError(err)
+		}
+		s.forget(got.Spool)
+		s.changed(got)
+		out = append(out, got)
+	}
+	return out, nil
+}
+
+// mayHaveRun says of a write that was cut what the record says of it now, unless it surely did not run.
+func (s *Sentinel) mayHaveRun(ctx context.Context, l *live) []string {
+	now, err := s.ledger.Call(ctx, l.call.ID)
+	if err != nil || now.State == ledger.Failed || now.Class == describe.Read {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s %s %s is %s", now.ID, now.Connector, now.Method, now.State)}
 }
 
 func (s *Sentinel) endSession(ctx context.Context, id, by string) error {
@@ -265,9 +315,7 @@ func (s *Sentinel) stop(ctx context.Context, c *daemon.Call, req *wire.StopReq) 
 	}
 	r.Lines = append(r.Lines, fmt.Sprintf("%d parked calls are dropped", len(dropped)))
 	for _, l := range running {
-		if now, err := s.ledger.Call(ctx, l.call.ID); err == nil && now.State != ledger.Failed && now.Class != describe.Read {
-			r.MayHaveRun = append(r.MayHaveRun, fmt.Sprintf("%s %s %s is %s", now.ID, now.Connector, now.Method, now.State))
-		}
+		r.MayHaveRun = append(r.MayHaveRun, s.mayHaveRun(ctx, l)...)
 	}
 	for _, e := range executing {
 		r.MayHaveRun = append(r.MayHaveRun, fmt.Sprintf("%s %s %s was running", e.ID, e.Connector, e.Method))
