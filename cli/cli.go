@@ -22,8 +22,9 @@ import (
 // app is one run of the command.
 type app struct {
 	tell
-	dir  string // of the descriptions, once found
-	told bool   // the error is on stderr already
+	dir    string // of the descriptions, once found
+	told   bool   // the error is on stderr already
+	source string // connector and method of the call, where known
 }
 
 // Main does what args say and returns the exit code, see wire.Code.Exit.
@@ -106,6 +107,7 @@ func (a *app) vendor(name string, rest []string) *wire.Error {
 	if err != nil {
 		return err
 	}
+	a.source = c.Vendor + " " + m.Name
 	return a.call(call, &p.opts)
 }
 

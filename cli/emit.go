@@ -100,7 +100,7 @@ func (a *app) emit(out *wire.Output, fds []int, to *sink, o *options, next strin
 	}
 	a.remarks(out, next)
 	if raw {
-		return a.text(b, size, out.Media, to)
+		return a.text(b, size, out, to)
 	}
 	if len(b) == 0 {
 		b = []byte("{}")
@@ -175,21 +175,28 @@ func tooLarge(size int64) *wire.Error {
 }
 
 // text prints a raw answer of which b is the beginning.
-func (a *app) text(b []byte, size int64, media string, to *sink) *wire.Error {
+func (a *app) text(b []byte, size int64, out *wire.Output, to *sink) *wire.Error {
 	all := to.path == "-"
 	if all && !a.json {
 		return a.print(b)
 	}
 	if !isText(b, int64(len(b)) == size) {
 		return wire.Refuse(wire.CodeTooLarge, "the call is done; its answer is "+strconv.FormatInt(size, 10)+" bytes of "+
-			media+", which is no text", "for reads repeat with --out FILE")
+			out.Media+", which is no text", "for reads repeat with --out FILE")
 	}
 	if a.json {
 		if size > textCap {
 			return tooLarge(size)
 		}
-		o := append(jsonString([]byte(`{"media":`), media, true), `,"text":`...)
-		return a.print(append(jsonString(o, string(b), terminal(1)), '}', '\n'))
+		o := append(jsonString([]byte(`{"media":`), out.Media, true), `,"text":`...)
+		o = jsonString(o, string(b), terminal(1))
+		if slices.Contains(out.Labels, wire.LabelUntrusted) {
+			o = append(o, `,"untrusted":true`...)
+			if a.source != "" {
+				o = jsonString(append(o, `,"source":`...), a.source, true)
+			}
+		}
+		return a.print(append(o, '}', '\n'))
 	}
 	if terminal(1) {
 		b = lines(nil, string(b))

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/doorward/doorward/cli/fake"
+	"github.com/doorward/doorward/cli/clitest"
 	"github.com/doorward/doorward/internal/describe"
 	"github.com/doorward/doorward/internal/wire"
 )
@@ -49,7 +49,7 @@ func demo() *describe.Connector {
 // sham is sentinel and the worker of demo, for scripts of the command only: it does as the file "does" in its folder
 // says, one line for each request, the last line again and again.
 type sham struct {
-	fake.Script
+	clitest.Script
 	mu  sync.Mutex // guards log
 	log bytes.Buffer
 }

@@ -13,20 +13,20 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/doorward/doorward/cli/fake"
+	"github.com/doorward/doorward/cli/clitest"
 )
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"connector": func() {
-			fake.Enter()
+			clitest.Enter()
 			os.Exit(Main(os.Args[1:]))
 		},
 	})
 }
 
 func TestScripts(t *testing.T) {
-	root := fake.Ground()
+	root := clitest.Ground()
 	if !root {
 		t.Log("host ground skipped: scripts with sockets need root and a mount namespace of their own")
 	}
@@ -34,7 +34,7 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := fake.Share("connector", "demo", file); err != nil {
+	if err := clitest.Share("connector", "demo", file); err != nil {
 		t.Fatal(err)
 	}
 	testscript.Run(t, testscript.Params{
@@ -47,7 +47,7 @@ func TestScripts(t *testing.T) {
 			}
 			return false, fmt.Errorf("no condition %q", c)
 		},
-		Setup: func(e *testscript.Env) error { return fake.Setup(e, root) },
+		Setup: func(e *testscript.Env) error { return clitest.Setup(e, root) },
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"serve":  serve,
 			"repeat": repeat,
@@ -60,7 +60,7 @@ func TestScripts(t *testing.T) {
 
 // serve starts sentinel, worker or both, which do what the file "does" says.
 func serve(ts *testscript.TestScript, _ bool, args []string) {
-	f := &sham{Script: fake.Script{Dir: ts.Getenv("WORK")}}
+	f := &sham{Script: clitest.Script{Dir: ts.Getenv("WORK")}}
 	for _, who := range args {
 		if who == "sentinel" {
 			f.Serve(ts, "cell/sentinel.sock", f.sentinel)

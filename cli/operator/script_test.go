@@ -18,7 +18,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/doorward/doorward/cli/fake"
+	"github.com/doorward/doorward/cli/clitest"
 	"github.com/doorward/doorward/internal/describe"
 	"github.com/doorward/doorward/internal/wire"
 )
@@ -26,7 +26,7 @@ import (
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"doorward": func() {
-			fake.Enter()
+			clitest.Enter()
 			os.Exit(Main(os.Args[1:], Parts{VerifyFile: verifyFile}))
 		},
 	})
@@ -67,7 +67,7 @@ func basic() *describe.Connector {
 }
 
 func TestScripts(t *testing.T) {
-	root := fake.Ground()
+	root := clitest.Ground()
 	if !root {
 		t.Log("host ground skipped: scripts with sockets need root and a mount namespace of their own")
 	}
@@ -76,7 +76,7 @@ func TestScripts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := fake.Share("doorward", d.Vendor, file); err != nil {
+		if err := clitest.Share("doorward", d.Vendor, file); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -90,7 +90,7 @@ func TestScripts(t *testing.T) {
 			}
 			return false, fmt.Errorf("no condition %q", c)
 		},
-		Setup: func(e *testscript.Env) error { return fake.Setup(e, root) },
+		Setup: func(e *testscript.Env) error { return clitest.Setup(e, root) },
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"serve": serve,
 			"exits": exits,
@@ -124,13 +124,13 @@ func writeBytes(ts *testscript.TestScript, _ bool, args []string) {
 
 // sham is sentinel and authd for scripts of this command only.
 type sham struct {
-	fake.Script
+	clitest.Script
 	mu  sync.Mutex // guards log
 	log bytes.Buffer
 }
 
 func serve(ts *testscript.TestScript, _ bool, args []string) {
-	s := &sham{Script: fake.Script{Dir: ts.Getenv("WORK")}}
+	s := &sham{Script: clitest.Script{Dir: ts.Getenv("WORK")}}
 	for _, who := range args {
 		if who == "sentinel" {
 			s.Serve(ts, "approve/sock", s.sentinel)

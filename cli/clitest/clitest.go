@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fake is for tests of the two commands only: a server that speaks package wire as a script tells it, and a
+// Package clitest is for tests of the two commands only: a server that speaks package wire as a script tells it, and a
 // mount namespace in which the fixed socket paths lead to the script's folder. Neither command has a switch for that.
 // No binary links it.
-package fake
+package clitest
 
 import (
 	"fmt"
