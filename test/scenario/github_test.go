@@ -218,7 +218,7 @@ func TestCase_LK08_ACellCannotPointAnAccountElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(evil.Close)
-	address, err := evil.Open(standin.Options{Listener: "evil", Classify: standin.Bearer(githubToken)})
+	address, err := evil.Open(standin.Options{Listener: "evil", Classify: standin.Bearer(r.githubToken)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ package scenario
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,12 +24,6 @@ import (
 
 func TestMain(m *testing.M) { world.Main(m) }
 
-// The credentials that must never be seen by a cell or worker.
-const (
-	davPassword = "correct-horse-battery-staple-7391"
-	githubToken = "ghp_0123456789abcdefghijABCDEFGHIJ2Tt9Sr"
-)
-
 // rig is a world with a vendor's server for each connector and an account on each, decided by the person.
 type rig struct {
 	*world.World
@@ -38,18 +33,22 @@ type rig struct {
 	ada    *world.Actor // the person
 	work   *world.Cell
 	home   *world.Cell
+
+	// The credentials that must never be seen by a cell or worker. They are drawn for each rig: a constant would stand in
+	// the test's own binary, which also supervises the cells.
+	davPassword, githubToken string
 }
 
 func newRig(t testing.TB, o world.Options) *rig {
 	t.Helper()
-	r := &rig{t: t}
+	r := &rig{t: t, davPassword: "pass-" + rand.Text(), githubToken: "ghp_" + rand.Text() + rand.Text()[:10]}
 	var err error
-	if r.dav, err = caldav.New(caldav.Options{User: "ada", Password: davPassword}); err != nil {
+	if r.dav, err = caldav.New(caldav.Options{User: "ada", Password: r.davPassword}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.dav.Close)
 	description, _ := github.Description() // without it requests are not held to it here; other tests are
-	r.github, err = github.New(github.Options{Credentials: []string{githubToken}, Description: description})
+	r.github, err = github.New(github.Options{Credentials: []string{r.githubToken}, Description: description})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,10 +76,10 @@ func (r *rig) addAccounts() {
 	r.t.Helper()
 	admin := r.Person(0)
 	for _, req := range []wire.AddReq{
-		{Name: "calendar", Vendor: "dav", Base: base(r.t, r.dav.Base()), Secret: []byte(davPassword), CA: r.dav.CAPEM(),
+		{Name: "calendar", Vendor: "dav", Base: base(r.t, r.dav.Base()), Secret: []byte(r.davPassword), CA: r.dav.CAPEM(),
 			Placement: wire.Placement{Kind: "basic", User: "ada"}, Owner: "ada@example.test",
 			Permit: []string{host(r.t, r.dav.Base())}},
-		{Name: "code", Vendor: "github", Base: base(r.t, r.github.Base()), Secret: []byte(githubToken), CA: r.github.CAPEM(),
+		{Name: "code", Vendor: "github", Base: base(r.t, r.github.Base()), Secret: []byte(r.githubToken), CA: r.github.CAPEM(),
 			Placement: wire.Placement{Kind: "header", Name: "Authorization", Prefix: "Bearer "}, Owner: "ada",
 			Permit: []string{host(r.t, r.github.Base()), host(r.t, r.github.LogBase())},
 			Also:   []string{host(r.t, r.github.LogBase())}},
