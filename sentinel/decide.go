@@ -87,6 +87,9 @@ func (s *Sentinel) refuse(ctx context.Context, who peer.Identity, f *wire.Frame,
 // judge reads a frame as its description says and evaluates the policy. It has no effect but, for a prepared body that
 // builds on what the vendor holds, the read of that, judged and recorded as the caller's own.
 func (s *Sentinel) judge(ctx context.Context, who peer.Identity, f *wire.Frame, files []*os.File) (*judged, error) {
+	if err := s.running(who); err != nil {
+		return nil, err
+	}
 	j, err := s.understand(ctx, who, f, files)
 	if err == nil {
 		s.evaluate(j)
@@ -94,12 +97,27 @@ func (s *Sentinel) judge(ctx context.Context, who peer.Identity, f *wire.Frame, 
 	return j, err
 }
 
+// judgeSilent is judge for a read that no cell asked for: a settlement's, or a test of an account. It needs no session
+// that lives, and what the policy asks about goes; what it denies does not, nor what a cell may not that is stopped.
+func (s *Sentinel) judgeSilent(ctx context.Context, who peer.Identity, f *wire.Frame) (*judged, error) {
+	if err := s.stopped(who.Name); err != nil {
+		return nil, err
+	}
+	j, err := s.understand(ctx, who, f, nil)
+	if err != nil {
+		return nil, err
+	}
+	j.silent = true
+	if s.evaluate(j); j.decision.Verdict == policy.Deny {
+		return nil, wire.Refuse(j.decision.Code, j.decision.Reason, j.decision.Next)
+	}
+	j.decision.Grant = ""
+	return j, nil
+}
+
 // understand is judge without the policy.
 func (s *Sentinel) understand(ctx context.Context, who peer.Identity, f *wire.Frame, files []*os.File) (*judged, error) {
 	j := &judged{caller: who, frame: *f, files: files, mark: newMark()}
-	if err := s.running(who); err != nil {
-		return nil, err
-	}
 	vendor, ok := s.vendors[f.Connector]
 	if !ok {
 		return nil, wire.Refuse(wire.CodeUnknownConnector, "no connector "+quote(f.Connector), "connector list shows them")

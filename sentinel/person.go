@@ -370,11 +370,10 @@ func (s *Sentinel) check(ctx context.Context, c *daemon.Call, req *wire.CheckReq
 	}
 	who := peer.Identity{Kind: peer.Person, UID: c.Peer.UID, Name: "", Session: personActor(c.Peer)}
 	f := wire.Frame{Connector: a.Vendor, Description: vendor.Digest(), Account: a.Name, Method: vendor.Check}
-	j, err := s.understand(ctx, who, &f, nil)
+	j, err := s.judgeSilent(ctx, who, &f)
 	if err != nil {
 		return nil, err
 	}
-	j.silent = true
 	out, err := s.runRead(ctx, j, false)
 	if err != nil {
 		return nil, err

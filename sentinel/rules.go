@@ -179,15 +179,16 @@ func (s *Sentinel) policyVerb(ctx context.Context, c *daemon.Call, req *wire.Pol
 		return nil, err
 	}
 	if v, ok := s.ledger.Setting(policyKey); ok && bytes.Equal(v.Value, value) {
+		s.policy.Store(set) // decided already; the admin's limits may be others than when it was taken up
 		return r, nil
 	}
 	widens := policy.Widens(now, set)
 	if len(widens) == 0 {
 		return r, s.ledgerError(s.adopt(ctx, value, personActor(c.Peer), nil))
 	}
-	d := set.Digest()
-	r.Widening, err = s.widen(ctx, widening{Kind: widenPolicy, About: policy.PolicyFile, Digest: hex.EncodeToString(d[:]),
-		Lines: r.Lines, Value: value}, "a policy that allows more", personActor(c.Peer))
+	from, to := now.Digest(), set.Digest()
+	r.Widening, err = s.widen(ctx, widening{Kind: widenPolicy, About: policy.PolicyFile, Digest: hex.EncodeToString(to[:]),
+		From: hex.EncodeToString(from[:]), Lines: r.Lines, Value: value}, "a policy that allows more", personActor(c.Peer))
 	return r, err
 }
 

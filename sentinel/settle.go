@@ -165,11 +165,10 @@ func (s *Sentinel) look(ctx context.Context, vendor *describe.Connector, m *desc
 	}
 	f := wire.Frame{Connector: vendor.Vendor, Description: vendor.Digest(), Account: c.Account, Method: m.Settle.Method, Args: args}
 	who := peer.Identity{Kind: peer.Cell, Name: c.Cell, Session: strings.TrimPrefix(c.Session, c.Cell+"/")}
-	j, err := s.understand(ctx, who, &f, nil)
+	j, err := s.judgeSilent(ctx, who, &f)
 	if err != nil {
 		return false, err
 	}
-	j.silent = true
 	out, err := s.runRead(ctx, j, true)
 	if code := codeOf(err); err != nil {
 		if slices.Contains([]wire.Code{wire.CodeNotFound, wire.CodeVendorRefused}, code) && strings.Contains(err.Error(), "404") {

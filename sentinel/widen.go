@@ -33,6 +33,7 @@ const self = "doorward"
 type widening struct {
 	About  string   `json:"about"`           // account, cell or grant
 	Digest string   `json:"digest,omitzero"` // of what is decided, hex
+	From   string   `json:"from,omitzero"`   // of what it was compared with, hex
 	Kind   string   `json:"kind"`
 	Lines  []string `json:"lines"` // in words
 	Value  []byte   `json:"value,omitzero"`
@@ -108,18 +109,43 @@ func (s *Sentinel) apply(ctx context.Context, c ledger.Call, by string) error {
 	switch w.Kind {
 	case widenAccount:
 		return s.ledger.PutSetting(ctx, "account/"+w.About, []byte(w.Digest), by, details)
-	case widenPolicy:
+	case widenPolicy: // Lines are the difference that was shown, and hold only from there
+		if now := s.policy.Load().Digest(); w.From != hex.EncodeToString(now[:]) {
+			return wire.Refuse(wire.CodeConflict, "another policy was taken up since this one was compared with it",
+				"doorward policy load")
+		}
 		return s.adopt(ctx, w.Value, by, details)
 	case widenResume:
 		return s.ledger.PutSetting(ctx, stopKey(w.About), nil, by, details)
 	case widenClear:
-		_, err := s.ledger.ClearLabels(ctx, w.About, []string{wire.LabelUntrusted, wire.LabelPrivate}, by, details)
-		return err
+		return s.clearLabels(ctx, w.About, by, details)
 	case widenConfirm:
 		_, err := s.ledger.ConfirmGrant(ctx, w.About, by)
 		return err
 	}
 	return fmt.Errorf("widening %s: no kind %q", c.ID, w.Kind)
+}
+
+// clearLabels takes a cell's labels away, but for those of reads whose answer is still on its way to it.
+func (s *Sentinel) clearLabels(ctx context.Context, cell, by string, details any) error {
+	if _, err := s.ledger.ClearLabels(ctx, cell, []string{wire.LabelUntrusted, wire.LabelPrivate}, by, details); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	var running []ledger.Call
+	for _, l := range s.live {
+		if l.call.Cell == cell && len(l.call.Labels) > 0 {
+			running = append(running, l.call)
+		}
+	}
+	s.mu.Unlock()
+	for _, c := range running {
+		if err := s.ledger.AddLabels(ctx, cell, c.Labels, ledger.Cause{Call: c.ID, Connector: c.Connector, Method: c.Method},
+			"sentinel"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // run takes an approved call on: a widening is applied, a call executed. What runs is read back from the ledger and the
@@ -141,7 +167,7 @@ func (s *Sentinel) run(ctx context.Context, c ledger.Call) {
 			err = s.apply(ctx, got, c.Approver)
 		}
 		if err != nil {
-			fail(wire.CodeInternal, err)
+			fail(codeOf(err), err)
 			return
 		}
 		if got, err = s.ledger.Finish(ctx, c.ID, ledger.Outcome{State: ledger.Done}, "sentinel"); err != nil {
