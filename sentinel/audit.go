@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/doorward/doorward/internal/daemon"
@@ -51,9 +52,9 @@ func (s *Sentinel) audit(ctx context.Context, _ *daemon.Call, req *wire.AuditReq
 	}
 	switch req.Op {
 	case "list": // the newest, oldest of them first
-		size, _ := s.ledger.Head()
-		from := max(req.After, size-int64(limit))
-		return all(s.ledger.Entries(ctx, ledger.Query{From: from, About: req.ID}))
+		entries, err := s.ledger.Entries(ctx, ledger.Query{From: req.After, About: req.ID, Newest: true, Limit: limit})
+		slices.Reverse(entries)
+		return all(entries, err)
 	case "export":
 		return all(s.ledger.Entries(ctx, ledger.Query{From: req.After, Limit: limit, About: req.ID}))
 	case "show":
@@ -75,11 +76,11 @@ func (s *Sentinel) audit(ctx context.Context, _ *daemon.Call, req *wire.AuditReq
 		}
 		return r, nil
 	case "checkpoint":
-		note, err := s.ledger.Checkpoint(ctx)
+		file, err := s.ledger.CheckpointFile(ctx)
 		if err != nil {
 			return nil, s.ledgerError(err)
 		}
-		r.Lines = [][]byte{note}
+		r.Lines = [][]byte{file}
 		return r, nil
 	case "verify":
 		report, err := s.ledger.Verify(ctx, req.Checkpoint)

@@ -211,6 +211,12 @@ func TestTamperingWithTheKeyIsFoundByACheckpoint(t *testing.T) {
 
 	clean(t, "untouched", check(t, dir, true, file))
 	clean(t, "untouched, without the key", check(t, dir, false, file))
+	if r, err := VerifyFile(t.Context(), filepath.Join(dir, dbName), nil, nil, nil); err != nil || len(r.Findings) > 0 || r.Signed != 0 {
+		t.Error("without any key:", r, err)
+	}
+	if _, err := VerifyFile(t.Context(), filepath.Join(dir, dbName), nil, nil, file); err == nil {
+		t.Error("a checkpoint was held to no key")
+	}
 
 	t.Run("the last entries cut", func(t *testing.T) {
 		d := copyDir(t, dir)
