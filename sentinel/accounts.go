@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -37,14 +38,23 @@ func (s *Sentinel) accountsPushed(ctx context.Context, c *daemon.Call, req *wire
 		go s.connected(context.WithoutCancel(ctx), req, orphans)
 	}
 	c.Later(func(context.Context) error { // who adds an account hears when its card is there
-		for _, a := range req.Accounts {
-			if !s.decided(&a) {
-				s.askAccount(a)
-			}
-		}
+		s.askAccounts()
 		return nil
 	})
 	return &wire.Empty{}, nil
+}
+
+// askAccounts has a person decide every account that is not decided as it is.
+func (s *Sentinel) askAccounts() {
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.accounts))
+	s.mu.Unlock()
+	slices.SortFunc(all, func(a, b wire.Account) int { return strings.Compare(a.Name, b.Name) })
+	for _, a := range all {
+		if !s.decided(&a) {
+			s.askAccount(a)
+		}
+	}
 }
 
 // connected does what waits for authd: compare the ledger with the checkpoint that authd keeps, settle what was

@@ -97,6 +97,9 @@ func cardOf(c *ledger.Call) (wire.Card, error) {
 			Account: c.Account, Class: c.Class, Reach: c.Reach, Sensitive: c.Sensitive, Cell: c.Cell,
 			Made: c.Created.Time().Unix(), Policies: []string{c.Policy}, Reason: c.Reason}
 	}
+	if c.After != "" {
+		k.Facts = append(k.Facts, "an equal call, "+c.After+", may have run already; look at the vendor's side first")
+	}
 	k.State = wire.State(c.State)
 	if c.State.Final() || c.State == ledger.Unknown {
 		k.Err = stateError(c)

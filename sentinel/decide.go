@@ -298,6 +298,9 @@ func (s *Sentinel) park(ctx context.Context, j *judged, why string) (*wire.Decid
 	if c.Card, err = json.Marshal(card); err != nil {
 		return nil, err
 	}
+	if err := s.roomFor(ctx, &c); err != nil {
+		return nil, err
+	}
 	if err := s.keep(ctx, &c, j); err != nil {
 		return nil, err
 	}
@@ -317,6 +320,24 @@ func (s *Sentinel) park(ctx context.Context, j *judged, why string) (*wire.Decid
 	}
 	return &wire.DecideResp{Verdict: wire.Parked, Call: got.ID, Account: got.Account, Err: wire.Refuse(code,
 		j.decision.Reason, "a person decides; do not repeat the call; collect it with: connector result "+got.ID)}, nil
+}
+
+// roomFor refuses what would wait where limits.toml lets fewer wait than the ledger does.
+func (s *Sentinel) roomFor(ctx context.Context, c *ledger.Call) error {
+	most := s.policy.Load().Limits().Pending
+	if most >= ledger.MaxParked {
+		return nil
+	}
+	waiting, err := s.ledger.Calls(ctx, ledger.Filter{Cell: c.Cell, States: []ledger.State{ledger.Parked}, Limit: ledger.MaxParked})
+	if err != nil {
+		return s.ledgerError(err)
+	}
+	equal := func(w ledger.Call) bool { return c.Dedup != "" && w.Dedup == c.Dedup } // it is joined
+	if int64(len(waiting)) >= most && !slices.ContainsFunc(waiting, equal) {
+		return wire.Refuse(wire.CodeTooMany, fmt.Sprintf("%d calls of this cell wait already", len(waiting)),
+			"collect or cancel some, see: connector inbox")
+	}
+	return nil
 }
 
 // readBase has the vendor's copy read that a prepared body builds on. The read is the caller's own: it is judged,

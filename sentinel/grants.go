@@ -4,10 +4,12 @@ package sentinel
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/doorward/doorward/internal/describe"
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/sentinel/ledger"
 )
@@ -84,11 +86,18 @@ func (s *Sentinel) firstTime(recipients []string) []string {
 	})
 }
 
-// wrote remembers whom a call that was done has reached.
-func (s *Sentinel) wrote(recipients []string, call string) {
-	for _, r := range s.firstTime(recipients) {
-		if err := s.ledger.PutSetting(s.lifetime, "wrote/"+r, []byte(call), "sentinel", nil); err != nil {
-			s.log.Warn("a recipient is not remembered", "call", call, "err", err.Error())
+// remember keeps whom a write that was done has reached.
+func (s *Sentinel) remember(c *ledger.Call) {
+	if c.State != ledger.Done || c.Class == describe.Read {
+		return
+	}
+	o, err := s.recallBound(c)
+	if err == nil {
+		for _, r := range s.firstTime(o.Recipients) {
+			err = errors.Join(err, s.ledger.PutSetting(s.lifetime, "wrote/"+r, []byte(c.ID), "sentinel", nil))
 		}
+	}
+	if err != nil {
+		s.log.Warn("whom a call reached is not remembered", "call", c.ID, "err", err.Error())
 	}
 }

@@ -256,6 +256,7 @@ func (s *Sentinel) end(ctx context.Context, l *live, o ledger.Outcome) {
 	s.drop(l)
 	if err == nil {
 		s.changed(c)
+		s.remember(&c)
 		if c.State == ledger.Unknown {
 			go s.settle(context.WithoutCancel(ctx), c)
 		}

@@ -24,6 +24,8 @@ type Bound struct {
 	ETag     string       `msgpack:"t,omitempty"`
 	Account  wire.Digest  `msgpack:"a"` // of the account as decided
 	Prepared bool         `msgpack:"p,omitempty"`
+	// Recipients are whom the call reaches, as the policy saw them.
+	Recipients []string `msgpack:"r,omitempty"`
 }
 
 // order is what executing a call takes.
@@ -36,7 +38,7 @@ type order struct {
 
 func (j *judged) order() *order {
 	return &order{Bound: Bound{Frame: j.frame, Entries: j.entries, ETag: j.etag, Account: j.account.Digest,
-		Prepared: j.bodied}, body: j.body, files: j.files}
+		Prepared: j.bodied, Recipients: j.facts.Recipients}, body: j.body, files: j.files}
 }
 
 // grant is what authd is told. With no cell the caller is sentinel itself.

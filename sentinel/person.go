@@ -314,6 +314,9 @@ func (s *Sentinel) stop(ctx context.Context, c *daemon.Call, req *wire.StopReq) 
 		s.changed(d)
 	}
 	r.Lines = append(r.Lines, fmt.Sprintf("%d parked calls are dropped", len(dropped)))
+	if req.Cell == "" { // the cards of accounts went with them, and are asked again
+		s.askAccounts()
+	}
 	for _, l := range running {
 		r.MayHaveRun = append(r.MayHaveRun, s.mayHaveRun(ctx, l)...)
 	}

@@ -104,6 +104,7 @@ func (s *Sentinel) settled(ctx context.Context, c ledger.Call, o ledger.Outcome)
 		return
 	}
 	s.changed(c)
+	s.remember(&c)
 }
 
 // settle looks up the mark of an unknown call at the vendor, where the method says how. The call itself is never sent

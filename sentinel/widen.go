@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -107,7 +108,14 @@ func (s *Sentinel) apply(ctx context.Context, c ledger.Call, by string) error {
 	}
 	details := map[string]string{"widening": c.ID}
 	switch w.Kind {
-	case widenAccount:
+	case widenAccount: // it may be another login by now, which no grant was made for
+		for _, g := range s.ledger.Grants(ledger.GrantFilter{Account: w.About, Live: true}) {
+			if !strings.HasSuffix(w.Digest, "/"+strconv.FormatUint(g.Login, 10)) {
+				if _, err := s.ledger.RevokeGrants(ctx, ledger.GrantFilter{ID: g.ID}, by, "the account has another login now"); err != nil {
+					return err
+				}
+			}
+		}
 		return s.ledger.PutSetting(ctx, "account/"+w.About, []byte(w.Digest), by, details)
 	case widenPolicy: // Lines are the difference that was shown, and hold only from there
 		if now := s.policy.Load().Digest(); w.From != hex.EncodeToString(now[:]) {
@@ -228,7 +236,8 @@ func (s *Sentinel) stillMay(c *ledger.Call, vendor *describe.Connector, o *order
 	}
 	d := s.policy.Load().Decide(&policy.Call{Connector: vendor, Method: m, Values: v, Account: c.Account, Reach: c.Reach,
 		Sensitive: c.Sensitive, Cell: c.Cell, Session: strings.TrimPrefix(c.Session, c.Cell+"/"), Attended: c.Attended,
-		By: c.Run, Labels: s.labels(c.Cell), Now: time.Now()}, nil)
+		By: c.Run, Labels: s.labels(c.Cell), Recipients: o.Recipients, FirstTime: s.firstTime(o.Recipients),
+		Now: time.Now()}, nil)
 	if d.Verdict == policy.Deny {
 		return wire.Refuse(d.Code, d.Reason+"; the policy has changed since it was asked", d.Next)
 	}
