@@ -48,6 +48,9 @@ func (a *app) call(k *call, o *options) *wire.Error {
 		}
 		return d.Err
 	case wire.Run:
+		if d.Joined {
+			a.note("the same call runs already, and this is that one: " + d.Call)
+		}
 		return a.await(s, d.Call, waitRunning, to, o)
 	case wire.Parked:
 		return a.parked(s, &d, to, o)
