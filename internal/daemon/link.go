@@ -153,6 +153,16 @@ func (p *Pending) Wait(ctx context.Context, resp any) ([]*os.File, error) {
 	return newFiles(a.fds), nil
 }
 
+// Ready says whether the answer is there, or never will be: Wait then returns at once.
+func (p *Pending) Ready() bool {
+	select {
+	case <-p.l.ended:
+		return true
+	default:
+		return len(p.ch) > 0
+	}
+}
+
 // Drop gives the answer up.
 func (p *Pending) Drop() {
 	p.l.mu.Lock()

@@ -297,8 +297,8 @@ func (o *output) send() error {
 	return nil
 }
 
-// last ends the answer. It is reported before its last byte goes out, so that the report is never far behind the
-// worker's own word.
+// last ends the answer. That of a request that may have changed something is reported before its last byte goes out:
+// whatever happens to egress then, sentinel has heard what the worker says.
 func (o *output) last() error {
 	x := o.x
 	switch {
@@ -341,7 +341,9 @@ func (o *output) last() error {
 		return cutOff(true)
 	}
 	x.sent.Complete = true
-	x.report()
+	if isWrite(x.r.Method) {
+		x.report()
+	}
 	x.release()
 	o.chunked = true
 	return o.send()

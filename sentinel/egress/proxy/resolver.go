@@ -86,7 +86,7 @@ func (r *Resolver) get() (*authdConn, error) {
 		c := r.idle[len(r.idle)-1]
 		r.idle = r.idle[:len(r.idle)-1]
 		r.mu.Unlock()
-		if c.open() {
+		if time.Since(c.since) < justNow || c.open() {
 			return c, nil
 		}
 		_ = c.conn.Close()
@@ -110,6 +110,7 @@ func (r *Resolver) get() (*authdConn, error) {
 }
 
 func (r *Resolver) put(c *authdConn) {
+	c.since = time.Now()
 	r.mu.Lock()
 	r.idle = append(r.idle, c)
 	r.mu.Unlock()
@@ -130,6 +131,7 @@ type authdConn struct {
 	uc       *net.UnixConn
 	conn     *wire.Conn
 	deadline time.Time
+	since    time.Time // when it came to rest
 }
 
 // until bounds what follows. A bound that has more than half of its time left is let stand: setting one costs as much

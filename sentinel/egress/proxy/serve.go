@@ -129,6 +129,7 @@ func (w *worker) one(ctx context.Context, r *head.Request) bool {
 		defer x.a.done()
 	}
 	if err == nil {
+		x.report()
 		w.log(r, &x.sent, nil)
 		if !x.body.done { // answered before it was all there
 			w.drain()

@@ -25,7 +25,7 @@ const (
 	idleRead     = 90 * time.Second      // longest rest of a connection that a read may get
 	idleWrite    = 2 * time.Second       // and one that a write may get
 	maxPartition = 256                   // partitions kept
-	justNow      = 10 * time.Millisecond // a read trusts a connection that rested no longer without a look
+	justNow      = 10 * time.Millisecond // a connection that rested no longer is trusted without a look
 	idlePart     = 10 * time.Minute      // a partition nobody used for so long is dropped
 	keepForms    = 3 * time.Second       // and the forms of its credential after so long
 	dialTimeout  = 20 * time.Second      // look-up, connect and handshake together
