@@ -200,7 +200,10 @@ func (r *rig) startNginx(path string) (*peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	cert, key := standin.PEMPair(leaf)
+	cert, key, err := standin.PEMPair(leaf)
+	if err != nil {
+		return nil, err
+	}
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
