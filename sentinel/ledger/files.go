@@ -47,6 +47,15 @@ func checkDir(dir string) error {
 	return nil
 }
 
+// private makes an empty file for this user only, if there is none. SQLite gives its -wal and -shm files the same mode.
+func private(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
 func ours(path string, st fs.FileInfo) error {
 	sys, ok := st.Sys().(*syscall.Stat_t)
 	switch {

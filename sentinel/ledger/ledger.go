@@ -248,6 +248,9 @@ func (l *Ledger) connect(ctx context.Context) error {
 	_, _ = sqlite.Fdatasync(true)
 	_, _ = sqlite.OFDLocking(true)
 	path := filepath.Join(l.dir, dbName)
+	if err := private(path); err != nil {
+		return err
+	}
 	db, err := sql.Open("sqlite", dsn(path, "rwc", "synchronous(FULL)", "wal_autocheckpoint(0)", "cache_size(-8192)"))
 	if err != nil {
 		return err

@@ -135,6 +135,15 @@ func TestACallGoesItsWay(t *testing.T) {
 	if s := fmt.Sprint(types); s != "[park join approve execute released sent finish collect]" {
 		t.Fatal(s)
 	}
+	es, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range es {
+		if st, err := e.Info(); err != nil || st.Mode().Perm()&0o077 != 0 {
+			t.Error("others can read", e.Name(), st.Mode(), err)
+		}
+	}
 	closeNow(t, l)
 	l, rec = openAt(t, dir)
 	if !rec.Clean || rec.Suspect != "" || len(rec.Executing) != 0 {
