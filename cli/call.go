@@ -14,13 +14,12 @@ import (
 
 // Bounds on waiting.
 const (
-	askTimeout   = 2 * time.Minute  // for any answer of sentinel; it may renew a login or read before it decides
-	callTimeout  = 5 * time.Minute  // for the answer of a worker
-	waitChunk    = time.Minute      // of one wait
-	waitTerminal = 2 * time.Minute  // for approval, on a terminal
-	waitPipe     = 8 * time.Second  // for approval, elsewhere
-	waitRunning  = 5 * time.Minute  // for the end of a call that runs
-	askAfter     = 10 * time.Second // for the end of a call whose worker went away
+	askTimeout   = 2 * time.Minute // for any answer of sentinel; it may renew a login or read before it decides
+	callTimeout  = 5 * time.Minute // for the answer of a worker
+	waitChunk    = time.Minute     // of one wait
+	waitTerminal = 2 * time.Minute // for approval, on a terminal
+	waitPipe     = 8 * time.Second // for approval, elsewhere
+	waitRunning  = 5 * time.Minute // for the end of a call that runs
 )
 
 // call asks sentinel, has the worker do what is allowed, and prints the answer.
@@ -75,9 +74,9 @@ func (a *app) worker(s *wire.Conn, k *call, d *wire.DecideResp, to *sink, o *opt
 	if errors.As(e, &refused) || k.m.Class == describe.Read {
 		return broken("the worker of "+k.c.Vendor, e, false)
 	}
-	// A write whose worker went away may have run. Sentinel knows, or will.
+	// A write whose worker went away may have run. Sentinel ends it, and knows or will know.
 	var r wire.Result
-	rfds, e2 := s.Call("wait", &wire.WaitReq{Call: d.Call, Timeout: askAfter}, &r)
+	rfds, e2 := s.Call("cancel", &wire.CallRef{Call: d.Call}, &r)
 	if e2 == nil && r.State != wire.StateExecuting && r.State != wire.StateApproved {
 		return a.result(&r, rfds, to, o, "")
 	}
