@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -80,8 +79,17 @@ func (h *held) daemon(name string) *world.Daemon {
 	return h.Daemon(name)
 }
 
-func (h *held) stop(name string) { _ = h.daemon(name).Signal(syscall.SIGSTOP) }
-func (h *held) cont(name string) { _ = h.daemon(name).Signal(syscall.SIGCONT) }
+func (h *held) stop(name string) {
+	if err := h.daemon(name).Freeze(); err != nil {
+		h.t.Error(err)
+	}
+}
+
+func (h *held) cont(name string) {
+	if err := h.daemon(name).Thaw(); err != nil {
+		h.t.Error(err)
+	}
+}
 
 // within waits for something that need not come about.
 func within(d time.Duration, ok func() bool) {
@@ -130,7 +138,7 @@ func (r *rig) at(s step, vendor, victim string, start func()) {
 	}
 	h.daemon(victim).Kill()
 	for _, d := range r.Daemons() {
-		_ = d.Signal(syscall.SIGCONT)
+		h.cont(d.Name)
 	}
 	if err := h.daemon(victim).Start(); err != nil {
 		r.t.Fatal(err)
@@ -170,6 +178,7 @@ func TestKillAtEachStepOfAnAllowedWrite(t *testing.T) {
 // bounded says what may have become of a write whose step is known for certain.
 func (r *rig) bounded(from int64, s step, victim string, res world.Result) {
 	r.t.Helper()
+	r.t.Logf("%s, %s killed: the command ended so: %v", s.name, victim, res)
 	r.quiet(from)
 	for id, h := range r.writes(from) {
 		if s.before && h.unknown {
@@ -184,14 +193,7 @@ func (r *rig) bounded(from int64, s step, victim string, res world.Result) {
 // quiet waits until no write is approved or executing.
 func (r *rig) quiet(from int64) {
 	r.t.Helper()
-	r.eventually("no write is on its way", func() bool {
-		for _, h := range r.writes(from) {
-			if h.state == wire.StateApproved || h.state == wire.StateExecuting {
-				return false
-			}
-		}
-		return true
-	})
+	r.none(from, "no write is on its way", wire.StateApproved, wire.StateExecuting)
 }
 
 // kill -9 of each daemon while a write is parked, and at each step from its approval on. The body is a prepared one.

@@ -6,8 +6,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/test/vendors/standin"
@@ -192,18 +194,34 @@ func (r *rig) hold(from int64) (states map[wire.State]int) {
 	return states
 }
 
-// settle waits until no write is running or unknown that could still be settled.
+// settle waits until no write is running or unknown: at both vendors a mark can be looked up.
 func (r *rig) settle(from int64) {
 	r.t.Helper()
-	r.eventually("every write is settled", func() bool {
+	r.none(from, "every write is settled", wire.StateApproved, wire.StateExecuting, wire.StateUnknown)
+}
+
+// none waits until no write is in one of the states.
+func (r *rig) none(from int64, what string, states ...wire.State) {
+	r.t.Helper()
+	var left *history
+	for end := time.Now().Add(90 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		left = nil
 		for _, h := range r.writes(from) {
-			switch h.state {
-			case wire.StateApproved, wire.StateExecuting, wire.StateUnknown:
-				return false
+			if slices.Contains(states, h.state) {
+				left = h
 			}
 		}
-		return true
-	})
+		if left == nil {
+			return
+		}
+		if time.Now().After(end) {
+			break
+		}
+	}
+	for _, e := range left.events {
+		r.t.Log(e.Raw)
+	}
+	r.t.Fatalf("did not come about: %s: call %s is %s", what, left.id, left.state)
 }
 
 // allow lets a write of the cell go without asking for the rest of its session: by one call that is approved with the

@@ -210,6 +210,33 @@ func (d *Daemon) Signal(s syscall.Signal) error {
 	return d.cmd.Process.Signal(s)
 }
 
+// Freeze stops every thread of the daemon and returns when all stand still. A frozen daemon can be killed.
+func (d *Daemon) Freeze() error {
+	dir := filepath.Join(ground.Cgroup, d.Cgroup())
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte("1"), 0); err != nil {
+		return fmt.Errorf("freeze %s: %w", d.Name, err)
+	}
+	for end := time.Now().Add(readyTimeout); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		b, err := os.ReadFile(filepath.Join(dir, "cgroup.events"))
+		if err != nil {
+			return fmt.Errorf("freeze %s: %w", d.Name, err)
+		}
+		if strings.Contains(string(b), "frozen 1") {
+			return nil
+		}
+	}
+	return fmt.Errorf("freeze %s: it does not stand still", d.Name)
+}
+
+// Thaw lets a frozen daemon go on; another is left alone.
+func (d *Daemon) Thaw() error {
+	err := os.WriteFile(filepath.Join(ground.Cgroup, d.Cgroup(), "cgroup.freeze"), []byte("0"), 0)
+	if err != nil {
+		return fmt.Errorf("thaw %s: %w", d.Name, err)
+	}
+	return nil
+}
+
 // Kill kills the daemon as `kill -9` does and waits for its end. One that does not run is left alone.
 func (d *Daemon) Kill() {
 	done := d.Done()
