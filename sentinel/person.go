@@ -77,7 +77,7 @@ func (s *Sentinel) decideCard(ctx context.Context, c *daemon.Call, req *wire.Dec
 	if !req.Approve {
 		got, err := s.ledger.Deny(ctx, req.ID, by, req.Why)
 		if err != nil {
-			return nil, s.ledgerError(err)
+			return nil, s.lateError(ctx, req.ID, err)
 		}
 		s.forget(got.Spool)
 		s.changed(got)
@@ -112,7 +112,7 @@ func (s *Sentinel) decideCard(ctx context.Context, c *daemon.Call, req *wire.Dec
 	}
 	got, err := s.ledger.Approve(ctx, a)
 	if err != nil {
-		return nil, s.ledgerError(err)
+		return nil, s.lateError(ctx, req.ID, err)
 	}
 	s.changed(got)
 	r := &wire.DecideCardResp{State: wire.StateApproved}
@@ -128,6 +128,16 @@ func (s *Sentinel) decideCard(ctx context.Context, c *daemon.Call, req *wire.Dec
 	}
 	go s.run(s.lifetime, got)
 	return r, nil
+}
+
+// lateError is ledgerError that tells who comes late who was there before.
+func (s *Sentinel) lateError(ctx context.Context, id string, err error) error {
+	if errors.Is(err, ledger.ErrState) {
+		if now, nerr := s.ledger.Call(ctx, id); nerr == nil && now.Approver != "" {
+			return wire.Refuse(stateCode(now.State), "it was approved already, by "+now.Approver+", and is "+string(now.State), "")
+		}
+	}
+	return s.ledgerError(err)
 }
 
 // grantsVerb lists the grants that live.
