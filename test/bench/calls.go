@@ -119,9 +119,7 @@ func newRig(ctx context.Context, root string) (*rig, error) {
 	if r.origin, err = newOrigin(token); err != nil {
 		return nil, err
 	}
-	if r.w, err = world.Open(world.Options{Workers: []string{"dav", "github", "load"}, Config: map[string]string{
-		"policy/policy.toml": "[connector.github.method]\ncode-search = \"off\"\n\nbulk-reads = 1000000\n",
-		"policy/deny.cedar":  "@id(\"no trees\") forbid (principal, action == Action::\"github/tree\", resource);\n"}}); err != nil {
+	if r.w, err = world.Open(world.Options{Workers: []string{"dav", "github", "load"}}); err != nil {
 		return nil, err
 	}
 	c, err := r.w.Cell("bench")
@@ -137,7 +135,13 @@ func newRig(ctx context.Context, root string) (*rig, error) {
 			return nil, err
 		}
 	}
-	if _, err := r.doorward("", "policy", "load", "--yes"); err != nil {
+	for name, text := range map[string]string{"policy.toml": "bulk-reads = 1000000\nbulk-bytes = 1000000000000\n",
+		"deny.cedar": "@id(\"no-trees\")\nforbid (principal, action == Action::\"github tree\", resource);\n"} {
+		if err := os.WriteFile(filepath.Join(r.w.Dir, name), []byte(text), 0o644); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := r.doorward("", "policy", "load", "--yes", filepath.Join(r.w.Dir, "policy.toml"), filepath.Join(r.w.Dir, "deny.cedar")); err != nil {
 		return nil, err
 	}
 	roots := x509.NewCertPool()
