@@ -12,6 +12,7 @@ package leaks
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -54,9 +55,27 @@ type pattern struct {
 }
 
 // Scanner looks for a list of secrets. It may be used side by side.
+//
+// All memory of a machine's processes is looked through for a hundred forms, so each byte must cost little: only every
+// stride-th word is looked at, and one bit says whether a word stands in any pattern where such a look would fall.
 type Scanner struct {
 	patterns []pattern
 	longest  int
+	bits     [1 << 10]uint64      // of the hashes of the words in places
+	places   map[uint32][]placing // by word
+}
+
+// stride is the distance between two looks; minPattern leaves room for a word at each offset below it.
+const stride = minPattern - 3
+
+// placing says that a word stands in a pattern at an offset.
+type placing struct{ pattern, offset int }
+
+func word(b []byte) uint32 { return binary.LittleEndian.Uint32(b) }
+
+func hash(w uint32) (int, uint64) {
+	h := (w * 0x9e3779b1) >> 16
+	return int(h >> 6), 1 << (h & 63)
 }
 
 // New makes a scanner for secrets.
@@ -64,13 +83,19 @@ func New(secrets ...Secret) (*Scanner, error) {
 	if len(secrets) == 0 {
 		return nil, errors.New("look for leaks: no secret was given")
 	}
-	s := &Scanner{}
+	s := &Scanner{places: map[uint32][]placing{}}
 	for _, secret := range secrets {
 		if len(secret.Value) < MinSecret {
 			return nil, fmt.Errorf("look for leaks: %s is shorter than %d bytes and would be found by chance",
 				secret.Name, MinSecret)
 		}
 		for _, f := range Forms(secret.Value) {
+			for offset := stride - 1; offset >= 0; offset-- { // the earliest place of a pattern is tried first
+				w := word(f.Bytes[offset:])
+				i, bit := hash(w)
+				s.bits[i] |= bit
+				s.places[w] = append(s.places[w], placing{len(s.patterns), offset})
+			}
 			s.patterns = append(s.patterns, pattern{secret.Name, f.Name, f.Bytes})
 			s.longest = max(s.longest, len(f.Bytes))
 		}
@@ -173,9 +198,23 @@ func (s *Scanner) Bytes(where string, b []byte) []Finding { return s.at(where, 0
 
 func (s *Scanner) at(where string, base int64, b []byte) []Finding {
 	var found []Finding
-	for _, p := range s.patterns {
-		if i := bytes.Index(b, p.bytes); i >= 0 {
-			found = append(found, Finding{where, base + int64(i), p.secret, p.form})
+	var seen map[int]bool // patterns
+	for i := 0; i+4 <= len(b); i += stride {
+		w := word(b[i:])
+		if at, bit := hash(w); s.bits[at]&bit == 0 {
+			continue
+		}
+		for _, place := range s.places[w] {
+			p := &s.patterns[place.pattern]
+			from := i - place.offset
+			if from < 0 || seen[place.pattern] || !bytes.HasPrefix(b[from:], p.bytes) {
+				continue
+			}
+			if seen == nil {
+				seen = map[int]bool{}
+			}
+			seen[place.pattern] = true
+			found = append(found, Finding{where, base + int64(from), p.secret, p.form})
 		}
 	}
 	return found

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"maps"
 	"net/url"
 	"os"
 	"os/exec"
@@ -302,4 +303,50 @@ func FuzzBase64(f *testing.F) {
 			t.Fatalf("%q is not found in %q", key, text)
 		}
 	})
+}
+
+// The scanner finds exactly what a plain search finds.
+func FuzzScan(f *testing.F) {
+	f.Add([]byte(secret), []byte("before"+secret+"after"))
+	f.Add([]byte("aaaaaaaaab"), []byte("aaaaaaaaaaaaaaaab"))
+	f.Fuzz(func(t *testing.T, key, text []byte) {
+		if len(key) < MinSecret || len(key) > 4096 {
+			return
+		}
+		s, err := New(Secret{"k", key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]int64{}
+		for _, found := range s.Bytes("here", text) {
+			if at, ok := got[found.Form]; !ok || found.Offset < at {
+				got[found.Form] = found.Offset
+			}
+		}
+		want := map[string]int64{}
+		for _, form := range Forms(key) {
+			if i := bytes.Index(text, form.Bytes); i >= 0 {
+				if at, ok := want[form.Name]; !ok || int64(i) < at {
+					want[form.Name] = int64(i)
+				}
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Fatalf("found %v, want %v", got, want)
+		}
+	})
+}
+
+func BenchmarkBytes(b *testing.B) {
+	s := scanner(b)
+	text := make([]byte, window)
+	for i := range text {
+		text[i] = byte(i * i >> 3)
+	}
+	b.SetBytes(window)
+	for b.Loop() {
+		if len(s.Bytes("here", text)) > 0 {
+			b.Fatal("found")
+		}
+	}
 }
