@@ -136,7 +136,7 @@ func newRig(ctx context.Context, root string) (*rig, error) {
 		}
 	}
 	for name, text := range map[string]string{"policy.toml": "bulk-reads = 1000000\nbulk-bytes = 1000000000000\n",
-		"deny.cedar": "@id(\"no-trees\")\nforbid (principal, action == Action::\"github tree\", resource);\n"} {
+		"deny.cedar": "@id(\"no-trees\")\nforbid (principal, action == Action::\"github.tree\", resource);\n"} {
 		if err := os.WriteFile(filepath.Join(r.w.Dir, name), []byte(text), 0o644); err != nil {
 			return nil, err
 		}
