@@ -69,6 +69,12 @@ func Plan(b *wire.Body, r *head.Request) (kind Kind, limit int64, err error) {
 			limit += int64(base64.StdEncoding.EncodedLen(int(l.Base64.Size)))
 		}
 		if l.Text != nil {
+			if l.Text.Size < 0 || l.Text.Size > wire.MaxFile {
+				return None, 0, outside("file of %d bytes", l.Text.Size)
+			}
+			limit += 6 * l.Text.Size // every byte of it may be written as \u00xx
+		}
+		if l.Text != nil {
 			if l.Text.Size < 0 || l.Text.Size > MaxText {
 				return None, 0, outside("text of %d bytes", l.Text.Size)
 			}
@@ -185,8 +191,14 @@ var pointerEscape = strings.NewReplacer("~", "~0", "/", "~1")
 
 func leaf(l *wire.Leaf, v jsontext.Value) error {
 	bad := func() error { return outside("field %.60q: not the value that was allowed", l.Pointer) }
-	if f := l.Base64; f != nil {
-		return base64File(l.Pointer, f, v)
+	if l.Base64 != nil || l.Text != nil {
+		if l.Base64 != nil && l.Text != nil || len(l.Value) > 0 {
+			return outside("field %.60q is bound in more than one way", l.Pointer)
+		}
+		if l.Text != nil {
+			return textFile(l.Pointer, l.Text, v)
+		}
+		return base64File(l.Pointer, l.Base64, v)
 	}
 	if f := l.Text; f != nil {
 		text, err := jsontext.AppendUnquote(nil, v) // refuses what is not UTF-8
@@ -250,6 +262,15 @@ func base64File(pointer string, f *wire.FileBody, v jsontext.Value) error {
 	n, err := io.Copy(h, base64.NewDecoder(base64.StdEncoding.Strict(), bytes.NewReader(text)))
 	if err != nil || n != f.Size || wire.Digest(h.Sum(nil)) != f.SHA256 {
 		return bad()
+	}
+	return nil
+}
+
+// textFile holds a string to the very bytes of a file. The decoder has refused what is not UTF-8.
+func textFile(pointer string, f *wire.FileBody, v jsontext.Value) error {
+	text, err := jsontext.AppendUnquote(nil, v)
+	if err != nil || v.Kind() != '"' || int64(len(text)) != f.Size || sha256.Sum256(text) != f.SHA256 {
+		return outside("field %.60q: not the file that was allowed, as text", pointer)
 	}
 	return nil
 }

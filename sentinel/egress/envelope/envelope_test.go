@@ -296,6 +296,33 @@ func TestJSONBodyHasExactlyTheListedLeaves(t *testing.T) {
 	}
 }
 
+func TestJSONTextOfAFile(t *testing.T) {
+	file := []byte("line 1\nline \"2\" \u00fc\t</b>\n")
+	leaves := []wire.Leaf{{Pointer: "/body", Text: &wire.FileBody{SHA256: sha256.Sum256(file), Size: int64(len(file))}}}
+	for body, ok := range map[string]bool{
+		`{"body":"line 1\nline \"2\" ü\t</b>\n"}`:                   true,
+		`{"body":"line 1\u000aline \u00222\u0022 \u00fc\t<\/b>\n"}`: true,
+		`{"body":"line 1\nline \"2\" ü\t</b>"}`:                     false,
+		`{"body":"line 1\nline \"3\" ü\t</b>\n"}`:                   false,
+		`{"body":["line 1\nline \"2\" ü\t</b>\n"]}`:                 false,
+		`{"body":null}`: false,
+		`{}`:            false,
+	} {
+		if err := Check(&wire.Body{JSON: leaves}, []byte(body)); (err == nil) != ok {
+			t.Errorf("%s: %v, want allowed %v", body, err, ok)
+		}
+	}
+	both := []wire.Leaf{{Pointer: "/body", Text: leaves[0].Text, Base64: leaves[0].Text}}
+	if err := Check(&wire.Body{JSON: both}, []byte(`{"body":"x"}`)); err == nil {
+		t.Error("bound in two ways: allowed")
+	}
+	r := parse(t, "POST /\nContent-Type: application/json\nContent-Length: 3000000")
+	leaves[0].Text = &wire.FileBody{Size: 1 << 20}
+	if kind, _, err := Plan(&wire.Body{Media: mediaJSON, JSON: leaves}, r); kind != Whole || err != nil {
+		t.Errorf("%v, %v", kind, err)
+	}
+}
+
 func TestPlan(t *testing.T) {
 	digest := wire.Body{Media: "text/calendar", SHA256: wire.Sum([]byte("x"))}
 	js := wire.Body{Media: mediaJSON, JSON: []wire.Leaf{{Pointer: "/a", Value: jcs("1")}}}
