@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rawRate is the floor of `audit/64`: one writer, pwrite and fdatasync of one record into a file that is there already, in
-// the folder that the ledger is in. Records a second.
+// rawRate is the floor of `audit/64`: one writer, pwrite and fdatasync of one record into a file that is there
+// already, in the folder that the ledger is in. Records a second.
 func rawRate(tb testing.TB, dir string, record int, n int) float64 {
 	tb.Helper()
 	f, err := os.Create(filepath.Join(dir, "floor"))
@@ -49,8 +49,9 @@ func benchEvent() Event {
 		Details: Sent{Pass: "p", Host: "api.github.com", Method: "GET", Path: "/repos/o/r/issues", Status: 200, In: 4711}}
 }
 
-// BenchmarkAudit64 is the row `audit/64`: 64 writers, each waiting for its record to be durable, against the raw rate of
-// one. The ratio is taken in alternating rounds in the same folder, and the record is verified from the disk at the end.
+// BenchmarkAudit64 is the row `audit/64`: 64 writers, each waiting for its record to be durable, against the raw rate
+// of one. The ratio is taken in alternating rounds in the same folder, and the record is verified from the disk at
+// the end.
 func BenchmarkAudit64(b *testing.B) { benchAudit(b, 64) }
 
 // BenchmarkAudit1 is the same with one writer.

@@ -101,8 +101,8 @@ type Outcome struct {
 	In     int64  // bytes of the answer, if known
 }
 
-// NewID returns a fresh id: 26 characters of [0-9a-z], 48 bits of milliseconds and 80 random ones, so ids sort by time and
-// cannot be guessed.
+// NewID returns a fresh id: 26 characters of [0-9a-z], 48 bits of milliseconds and 80 random ones, so ids sort by
+// time and cannot be guessed.
 func NewID() string {
 	const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 	var b [16]byte

@@ -111,7 +111,8 @@ func hexSum(b []byte) string {
 }
 
 func (t *txn) putCall(c *Call, frame string) error {
-	b := callBody{ID: c.ID, Cell: c.Cell, Dedup: c.Dedup, Class: c.Class, Under: c.Under, Frame: frame, Progress: c.Progress}
+	b := callBody{ID: c.ID, Cell: c.Cell, Dedup: c.Dedup, Class: c.Class, Under: c.Under, Frame: frame,
+		Progress: c.Progress}
 	body, err := json.Marshal(b)
 	if err != nil {
 		return storeError{fmt.Errorf("encode call %s: %w", c.ID, err)}
@@ -200,8 +201,9 @@ func (l *Ledger) Refuse(ctx context.Context, c Call, actor string) (Call, error)
 	return c, err
 }
 
-// Park records a call that waits for a person. An equal one that is on its way is joined instead: then joined is true and
-// the call is that one. Where an equal one may have run, After names it. ErrTooMany: the cell has MaxParked waiting.
+// Park records a call that waits for a person. An equal one that is on its way is joined instead: then joined is true
+// and the call is that one. Where an equal one may have run, After names it. ErrTooMany: the cell has MaxParked
+// waiting.
 func (l *Ledger) Park(ctx context.Context, c Call, actor string) (got Call, joined bool, err error) {
 	err = l.do(ctx, func(t *txn) error {
 		got, joined = c, false
@@ -228,10 +230,10 @@ func (l *Ledger) Park(ctx context.Context, c Call, actor string) (got Call, join
 	return got, joined, err
 }
 
-// Begin records an allowed write as executing, durable before anything leaves. Like Park it joins an equal one that is on
-// its way; where an equal one may have run already it returns ErrMayRun and the caller must park it. c.Under's use is
-// reserved in the same transaction: ErrSpent if there is none. c.Pass is authd's grant; c.Inbox keeps the call in the
-// cell's inbox until its result is collected.
+// Begin records an allowed write as executing, durable before anything leaves. Like Park it joins an equal one that
+// is on its way; where an equal one may have run already it returns ErrMayRun and the caller must park it. c.Under's
+// use is reserved in the same transaction: ErrSpent if there is none. c.Pass is authd's grant; c.Inbox keeps the call
+// in the cell's inbox until its result is collected.
 func (l *Ledger) Begin(ctx context.Context, c Call, actor string) (got Call, joined bool, err error) {
 	c.Progress = Progress{Pass: c.Pass, Inbox: c.Inbox}
 	err = l.do(ctx, func(t *txn) error {
@@ -320,8 +322,8 @@ type Approval struct {
 	Details any    // how it was given, for the record
 }
 
-// Approve takes a parked call to approved. Of two at once one wins; the other gets a StateError that names it. After its
-// deadline the call becomes expired, and ErrExpired says so. ErrChanged: the yes was over something else.
+// Approve takes a parked call to approved. Of two at once one wins; the other gets a StateError that names it. After
+// its deadline the call becomes expired, and ErrExpired says so. ErrChanged: the yes was over something else.
 func (l *Ledger) Approve(ctx context.Context, a Approval) (Call, error) {
 	var c Call
 	var late bool
@@ -585,7 +587,8 @@ func (l *Ledger) Collect(ctx context.Context, id, cell string) (Call, error) {
 			return nil
 		}
 		c.Collected = t.now
-		if err := t.label(c.Cell, c.Labels, Cause{Call: c.ID, Connector: c.Connector, Method: c.Method}, sentinel); err != nil {
+		why := Cause{Call: c.ID, Connector: c.Connector, Method: c.Method}
+		if err := t.label(c.Cell, c.Labels, why, sentinel); err != nil {
 			return err
 		}
 		if err := t.putCall(&c, frame); err != nil {
@@ -608,8 +611,8 @@ type Release struct {
 // maxReleases bounds what one call's row keeps; an envelope allows far fewer.
 const maxReleases = 4096
 
-// Released records a release, durable before authd answers `resolve`. Reporting it twice changes nothing: fresh is false.
-// A grant that no call has is recorded too, and ErrNotFound returned.
+// Released records a release, durable before authd answers `resolve`. Reporting it twice changes nothing: fresh is
+// false. A grant that no call has is recorded too, and ErrNotFound returned.
 func (l *Ledger) Released(ctx context.Context, r Release) (c Call, fresh bool, err error) {
 	var orphan bool
 	err = l.do(ctx, func(t *txn) error {
@@ -670,8 +673,8 @@ type Sent struct {
 	Report string `json:"report,omitzero"` // egress's number of it; one that stands twice was told twice
 }
 
-// Sent records what left and adds it up in the call. A report that was told before changes nothing. It returns the call as
-// it is now: an unknown one may be settled.
+// Sent records what left and adds it up in the call. A report that was told before changes nothing. It returns the
+// call as it is now: an unknown one may be settled.
 func (l *Ledger) Sent(ctx context.Context, s Sent) (Call, error) {
 	var c Call
 	var orphan, again bool

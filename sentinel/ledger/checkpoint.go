@@ -72,8 +72,8 @@ func VerifyCheckpoint(msg []byte, origin string, key ed25519.PublicKey) (Checkpo
 	return Checkpoint{Origin: lines[0], Size: size, Root: root}, nil
 }
 
-// VerifierKey returns the public key of the ledger's checkpoints in the form of a note's verifier key: what a person keeps
-// with the checkpoints, to verify a copy without sentinel.
+// VerifierKey returns the public key of the ledger's checkpoints in the form of a note's verifier key: what a person
+// keeps with the checkpoints, to verify a copy without sentinel.
 func (l *Ledger) VerifierKey() (string, error) {
 	return note.NewEd25519VerifierKey(Origin, publicKey(l.key))
 }
@@ -128,8 +128,8 @@ type coder struct{ h hash.Hash }
 
 func newCoder(key []byte) coder { return coder{hmac.New(sha256.New, key)} }
 
-// code is that of entry n. It chains: without the key nobody can rewrite one entry and recompute what follows, and with it
-// the first entry that was rewritten is named, which one root hash cannot do.
+// code is that of entry n. It chains: without the key nobody can rewrite one entry and recompute what follows, and
+// with it the first entry that was rewritten is named, which one root hash cannot do.
 func (c coder) code(before []byte, n int64, leaf tlog.Hash) []byte {
 	var num [8]byte
 	binary.BigEndian.PutUint64(num[:], uint64(n))

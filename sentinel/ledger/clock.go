@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Moment is one instant on both clocks. The wall clock can be set by anybody who may set it; the boot clock (CLOCK_BOOTTIME,
-// which counts sleep) cannot, but means nothing after a reboot. A deadline is a Moment too: the zero Moment never comes.
+// Moment is one instant on both clocks. The wall clock can be set by anybody who may set it; the boot clock
+// (CLOCK_BOOTTIME, which counts sleep) cannot, but means nothing after a reboot. A deadline is a Moment too: the zero
+// Moment never comes.
 type Moment struct {
 	Wall   int64  `json:"wall"`             // microseconds since 1970, UTC
 	Boot   int64  `json:"boot"`             // nanoseconds since boot
@@ -33,8 +34,8 @@ func (m Moment) At(t time.Time) Moment { return m.Add(t.Sub(m.Time())) }
 // Time returns the wall clock's reading.
 func (m Moment) Time() time.Time { return time.UnixMicro(m.Wall).UTC() }
 
-// Reached says whether the deadline has come by m: on either clock, so setting the wall clock back prolongs nothing. After
-// a reboot only the wall clock is left.
+// Reached says whether the deadline has come by m: on either clock, so setting the wall clock back prolongs nothing.
+// After a reboot only the wall clock is left.
 func (m Moment) Reached(deadline Moment) bool {
 	if deadline.IsZero() {
 		return false

@@ -53,8 +53,8 @@ func childWrite(dir string) error {
 	return nil
 }
 
-// TestAD03_KilledInAWriteLoop kills a writing process 200 times. Nothing that it acknowledged may be missing, and what is
-// there must verify.
+// TestAD03_KilledInAWriteLoop kills a writing process 200 times. Nothing that it acknowledged may be missing, and
+// what is there must verify.
 func TestAD03_KilledInAWriteLoop(t *testing.T) {
 	rounds := 200
 	if testing.Short() {
@@ -202,8 +202,8 @@ func TestAD03_ASecondDaemonIsRefused(t *testing.T) {
 	}
 }
 
-// TestAD03_TheWALIsDeleted while the ledger is open: its contents are saved before anything more is acknowledged. After a
-// crash: that is known at the next start.
+// TestAD03_TheWALIsDeleted while the ledger is open: its contents are saved before anything more is acknowledged.
+// After a crash: that is known at the next start.
 func TestAD03_TheWALIsDeleted(t *testing.T) {
 	t.Run("while it runs", func(t *testing.T) {
 		dir := newDir(t)
@@ -395,8 +395,8 @@ func childSmall(dir string) error {
 	return l.Close()
 }
 
-// TestAD01_FullAndReadOnly: on a file system of 1 MB that is full nothing is let through, it says so, the alarm is on the
-// record, nothing that was acknowledged is lost.
+// TestAD01_FullAndReadOnly: on a file system of 1 MB that is full nothing is let through, it says so, the alarm is on
+// the record, nothing that was acknowledged is lost.
 func TestAD01_FullAndReadOnly(t *testing.T) {
 	needRoot(t)
 	dir := newDir(t)

@@ -13,8 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of one event. A stranger chooses hosts, paths, subjects and file names: none of them can make a line long, break
-// it, or look like another.
+// Bounds of one event. A stranger chooses hosts, paths, subjects and file names: none of them can make a line long,
+// break it, or look like another.
 const (
 	MaxDetails = 64 << 10 // bytes of encoded details
 	MaxString  = 8 << 10  // bytes of one encoded string in details
@@ -78,8 +78,8 @@ type Entry struct {
 	line []byte
 }
 
-// Line returns the entry as one line of JSON, ASCII only, ending in a line break. It is what the Merkle tree hashes, with
-// the entry's number put first.
+// Line returns the entry as one line of JSON, ASCII only, ending in a line break. It is what the Merkle tree hashes,
+// with the entry's number put first.
 func (e Entry) Line() []byte { return numbered(e.N, e.line) }
 
 // Write binds a row of the state tables to the event that wrote it.

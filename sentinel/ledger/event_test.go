@@ -146,7 +146,8 @@ func TestRefusalsAreSummed(t *testing.T) {
 	dir := newDir(t)
 	l, _ := openAt(t, dir)
 	for i := range 1000 {
-		if err := l.Refused(ctx, Refusal{By: "egress", Cell: "a", Host: "evil.example", Reason: "not_allowed", Next: "ask"}); err != nil {
+		r := Refusal{By: "egress", Cell: "a", Host: "evil.example", Reason: "not_allowed", Next: "ask"}
+		if err := l.Refused(ctx, r); err != nil {
 			t.Fatal(i, err)
 		}
 	}

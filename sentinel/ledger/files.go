@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkDir refuses a folder that somebody else could write, or one whose files are not ours: a record that the agent can
-// write is none.
+// checkDir refuses a folder that somebody else could write, or one whose files are not ours: a record that the agent
+// can write is none.
 func checkDir(dir string) error {
 	st, err := os.Lstat(dir)
 	if err != nil {
@@ -113,8 +113,8 @@ func culprit(pid int) string {
 	return fmt.Sprintf("held by process %d (%s)%s", pid, strings.TrimSpace(string(comm)), state)
 }
 
-// mark is the file that tells the next start how this one ended. While the ledger is open it says "open": then a -wal file
-// that is missing was deleted, and what it held is lost.
+// mark is the file that tells the next start how this one ended. While the ledger is open it says "open": then a -wal
+// file that is missing was deleted, and what it held is lost.
 type mark struct {
 	exists bool
 	clean  bool
@@ -216,9 +216,9 @@ func (l *Ledger) look() (openFiles, error) {
 	return openFiles{db, wal}, err
 }
 
-// keepWAL gives the -wal file of a busy ledger its size at once where there is room: to write within a file costs half of
-// what it costs to make it longer, because its length need not be made durable too. SQLite takes zeros for no frames. Only
-// the writer calls it, between two commits.
+// keepWAL gives the -wal file of a busy ledger its size at once where there is room: to write within a file costs
+// half of what it costs to make it longer, because its length need not be made durable too. SQLite takes zeros for no
+// frames. Only the writer calls it, between two commits.
 func (l *Ledger) keepWAL() {
 	if l.free() < 64*walKept {
 		return

@@ -79,7 +79,8 @@ func (t *txn) grantEvent(g Grant, typ, actor, why string) error {
 	if !g.Until.IsZero() {
 		d.Until = g.Until.Time().Format("2006-01-02T15:04:05Z")
 	}
-	return t.emit(Event{Type: typ, Actor: actor, Cell: g.Cell, Session: g.Session, Call: g.Call, Subject: g.ID, Details: d})
+	return t.emit(Event{Type: typ, Actor: actor, Cell: g.Cell, Session: g.Session, Call: g.Call,
+		Subject: g.ID, Details: d})
 }
 
 func (t *txn) addGrant(g Grant, by string) (Grant, error) {

@@ -59,7 +59,8 @@ func rootAt(ctx context.Context, db querier, size int64) (tlog.Hash, error) {
 func loadHead(ctx context.Context, db querier) (frontier, []byte, error) {
 	var f frontier
 	var size, count int64
-	if err := db.QueryRowContext(ctx, "SELECT coalesce(max(n) + 1, 0), count(*) FROM events").Scan(&size, &count); err != nil {
+	const q = "SELECT coalesce(max(n) + 1, 0), count(*) FROM events"
+	if err := db.QueryRowContext(ctx, q).Scan(&size, &count); err != nil {
 		return f, nil, fmt.Errorf("read the head of the record: %w", err)
 	}
 	if size != count {

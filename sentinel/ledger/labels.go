@@ -69,8 +69,10 @@ func (l *Ledger) AddLabels(ctx context.Context, cell string, names []string, why
 	return l.do(ctx, func(t *txn) error { return t.label(cell, names, why, actor) })
 }
 
-// ClearLabels takes labels off a cell: a widening, decided by a person. No names means all. It returns what it took off.
-func (l *Ledger) ClearLabels(ctx context.Context, cell string, names []string, by string, details any) ([]string, error) {
+// ClearLabels takes labels off a cell: a widening, decided by a person. No names means all. It returns what it took
+// off.
+func (l *Ledger) ClearLabels(ctx context.Context, cell string, names []string, by string,
+	details any) ([]string, error) {
 	var out []string
 	err := l.do(ctx, func(t *txn) error {
 		have, err := t.ids("SELECT key FROM state WHERE kind = 'label' AND substr(key, 1, length(?1)) = ?1", cell+"/")
@@ -189,8 +191,8 @@ func (l *Ledger) EndSession(ctx context.Context, id, why, actor string) ([]Grant
 	return out, err
 }
 
-// Setting is something that was decided and holds until it is decided anew: a policy set's digest, an account as a person
-// agreed to it, an approver.
+// Setting is something that was decided and holds until it is decided anew: a policy set's digest, an account as a
+// person agreed to it, an approver.
 type Setting struct {
 	Key   string `json:"key"`
 	Value []byte `json:"value"` // at most MaxSetting bytes; the owner's form

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ledger keeps what sentinel decided: the calls and their states, the grants, labels, sessions and settings, and
-// the record of every event, which the agent cannot write, shorten or rewrite unnoticed.
+// Package ledger keeps what sentinel decided: the calls and their states, the grants, labels, sessions and settings,
+// and the record of every event, which the agent cannot write, shorten or rewrite unnoticed.
 //
-// It is one SQLite file with one writer, which puts whatever waits into one transaction and answers when that is on the
-// disk. Each transaction holds the state rows, the events that changed them, and the Merkle log's hashes of those events
-// (RFC 6962); each event names the SHA-256 of every row it wrote, so a state row that no event wrote is found.
+// It is one SQLite file with one writer, which puts whatever waits into one transaction and answers when that is on
+// the disk. Each transaction holds the state rows, the events that changed them, and the Merkle log's hashes of those
+// events (RFC 6962); each event names the SHA-256 of every row it wrote, so a state row that no event wrote is found.
 //
 // An attacker who can write the file but has no key breaks the chain of codes, and the first entry that was touched is
 // named. One who has the key too, or puts back yesterday's file, or runs two copies, is found by a checkpoint that was
 // taken away before: authd keeps the newest, and a person may keep more. One who can only make the disk full, take the
 // lock or delete a file stops the writes, loudly; nothing that was acknowledged is lost, and nothing runs unrecorded.
 //
-// While it cannot write, the rule for a vendor's reads is that of writes: no record, no release, so they are refused too.
-// Queries of the ledger itself go on.
+// While it cannot write, the rule for a vendor's reads is that of writes: no record, no release, so they are refused
+// too. Queries of the ledger itself go on.
 package ledger
 
 import (

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// A root hash says that something in the record changed, not what. So the checkpoint that a person takes away carries a
-// locator: the hashes of all subtrees of one level, as many as make the file small. Hashed together they give the signed
-// root, so the locator needs no signature; compared one by one they name the first block that differs, and up to
-// maxLocator entries that is the very entry.
+// A root hash says that something in the record changed, not what. So the checkpoint that a person takes away carries
+// a locator: the hashes of all subtrees of one level, as many as make the file small. Hashed together they give the
+// signed root, so the locator needs no signature; compared one by one they name the first block that differs, and up
+// to maxLocator entries that is the very entry.
 //
 // The form, after the note:
 //

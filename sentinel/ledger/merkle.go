@@ -8,8 +8,8 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// frontier is the right edge of the Merkle tree of RFC 6962: the roots of the whole subtrees that make up the first size
-// entries, by level. It is a value: a batch that is rolled back drops its copy.
+// frontier is the right edge of the Merkle tree of RFC 6962: the roots of the whole subtrees that make up the first
+// size entries, by level. It is a value: a batch that is rolled back drops its copy.
 type frontier struct {
 	size  int64
 	peaks [64]tlog.Hash // peaks[k] stands if bit k of size is set

@@ -12,7 +12,8 @@ import (
 func TestNoQueryReadsWholeTables(t *testing.T) {
 	l, _ := openAt(t, newDir(t))
 	queries := map[string][]any{}
-	for _, f := range []Filter{{States: []State{Parked}}, {States: []State{Approved, Executing}, Cell: "a"}, {Inbox: true, Cell: "a"},
+	for _, f := range []Filter{{States: []State{Parked}}, {States: []State{Approved, Executing}, Cell: "a"},
+		{Inbox: true, Cell: "a"},
 		{Cell: "a", Inbox: true, Limit: 5, Before: "x"}} {
 		q, args, err := f.sql()
 		if err != nil {
@@ -23,7 +24,8 @@ func TestNoQueryReadsWholeTables(t *testing.T) {
 	for _, p := range l.stmts.hot() {
 		queries[p.q] = make([]any, strings.Count(p.q, "?"))
 	}
-	for _, q := range []Query{{Call: "c"}, {Subject: "s"}, {About: "a", Types: []string{EvDeny, EvRefused}, Newest: true, Limit: 3}} {
+	for _, q := range []Query{{Call: "c"}, {Subject: "s"},
+		{About: "a", Types: []string{EvDeny, EvRefused}, Newest: true, Limit: 3}} {
 		text, args := q.sql()
 		queries[text] = args
 	}

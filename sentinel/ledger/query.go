@@ -179,8 +179,8 @@ func (l *Ledger) Follow(ctx context.Context, q Query, fn func(Entry) error) erro
 
 // Why returns the last refusals, newest first: of the call or host that about names, or of all if it is "".
 func (l *Ledger) Why(ctx context.Context, about string, limit int) ([]Entry, error) {
-	return l.Entries(ctx, Query{Types: []string{EvDeny, EvRefused, EvExpire, EvRevoke, EvAlarm}, About: about, Newest: true,
-		Limit: limit})
+	return l.Entries(ctx, Query{Types: []string{EvDeny, EvRefused, EvExpire, EvRevoke, EvAlarm}, About: about,
+		Newest: true, Limit: limit})
 }
 
 // History returns everything that the record has about one call, oldest first.

@@ -67,7 +67,8 @@ type refusalDetails struct {
 	More   any    `json:"more,omitzero"`
 }
 
-// Refused records a refusal: the first of its kind at once (durable when it returns), equal ones within 10 s as one sum.
+// Refused records a refusal: the first of its kind at once (durable when it returns), equal ones within 10 s as one
+// sum.
 func (l *Ledger) Refused(ctx context.Context, r Refusal) error {
 	k := refusalKey{clip(r.By), clip(r.Cell), clip(r.Host), clip(r.Reason), clip(r.Call)}
 	s := &l.refused
@@ -113,8 +114,8 @@ func (l *Ledger) flushRefusals() {
 	}
 }
 
-// Rewind is for a ledger that is older than a checkpoint that somebody else kept: approved calls are void, executing ones
-// unknown, standing grants need confirming. It returns what it changed.
+// Rewind is for a ledger that is older than a checkpoint that somebody else kept: approved calls are void, executing
+// ones unknown, standing grants need confirming. It returns what it changed.
 func (l *Ledger) Rewind(ctx context.Context, why string) (calls []Call, grants []Grant, err error) {
 	err = l.do(ctx, func(t *txn) error {
 		calls, grants = nil, nil
@@ -162,7 +163,8 @@ func (l *Ledger) Rewind(ctx context.Context, why string) (calls []Call, grants [
 	return calls, grants, err
 }
 
-// ErrOlder is returned by Against: the ledger is not the one that the checkpoint was taken from, or an older copy of it.
+// ErrOlder is returned by Against: the ledger is not the one that the checkpoint was taken from, or an older copy of
+// it.
 var ErrOlder = errors.New("the ledger is older than its checkpoint, or another one")
 
 // Against compares the open ledger with a checkpoint that somebody else kept, as authd does. ErrOlder: call Rewind.
@@ -263,7 +265,8 @@ func (l *Ledger) Calls(ctx context.Context, f Filter) ([]Call, error) {
 func (l *Ledger) Call(ctx context.Context, id string) (Call, error) {
 	var n int64
 	var body, fixed []byte
-	err := l.reads().QueryRowContext(ctx, "SELECT c.n, c.body, f.body FROM calls c JOIN frames f USING (id) WHERE c.id = ?", id).
+	const q = "SELECT c.n, c.body, f.body FROM calls c JOIN frames f USING (id) WHERE c.id = ?"
+	err := l.reads().QueryRowContext(ctx, q, id).
 		Scan(&n, &body, &fixed)
 	if isNoRows(err) {
 		return Call{}, fmt.Errorf("call %s: %w", clip(id), ErrNotFound)

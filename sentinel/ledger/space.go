@@ -160,8 +160,8 @@ func (l *Ledger) readOnly() bool {
 	return unix.Statfs(l.dir, &st) == nil && st.Flags&unix.ST_RDONLY != 0
 }
 
-// settled makes sure, after a commit and before its answer, that the files it went to are the ones with the names: else it
-// went to a deleted one and would be lost at exit.
+// settled makes sure, after a commit and before its answer, that the files it went to are the ones with the names:
+// else it went to a deleted one and would be lost at exit.
 func (l *Ledger) settled(ctx context.Context) error {
 	now, err := l.look()
 	if err == nil && l.files == (openFiles{}) {
@@ -176,7 +176,8 @@ func (l *Ledger) settled(ctx context.Context) error {
 	}
 	// Only the -wal went. Its contents are still open: copy them into the main file, sync that, and begin a new one.
 	var busy, pages, moved int
-	if err := l.conn.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &pages, &moved); err != nil || busy != 0 {
+	err = l.conn.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &pages, &moved)
+	if err != nil || busy != 0 {
 		return l.rescue(ctx, walName+" was deleted")
 	}
 	if err := l.reconnect(ctx); err != nil {

@@ -137,8 +137,8 @@ func bring(t *testing.T, l *Ledger, s State) Call {
 	return c
 }
 
-// TestEveryVerbInEveryState tries each verb on a call in each state: it does what the machine allows, or changes nothing
-// and says what the call is.
+// TestEveryVerbInEveryState tries each verb on a call in each state: it does what the machine allows, or changes
+// nothing and says what the call is.
 func TestEveryVerbInEveryState(t *testing.T) {
 	ctx := context.Background()
 	l, _ := tester(t)
@@ -492,7 +492,8 @@ func TestRewindVoidsWhatWasApproved(t *testing.T) {
 func TestSessionsEndTheirGrants(t *testing.T) {
 	ctx := context.Background()
 	l, _ := tester(t)
-	if _, err := l.BeginSession(ctx, Session{ID: "s1", Cell: "a", Attended: true, By: "person:1"}, "person:1"); err != nil {
+	s := Session{ID: "s1", Cell: "a", Attended: true, By: "person:1"}
+	if _, err := l.BeginSession(ctx, s, "person:1"); err != nil {
 		t.Fatal(err)
 	}
 	for _, g := range []Grant{{Cell: "a", Session: "s1", Kind: KindSession}, {Cell: "a", Session: "s2", Kind: KindSession},

@@ -44,8 +44,8 @@ func (f Finding) String() string {
 	return where + ": " + f.What
 }
 
-// Report is the outcome of a verification. Without findings the record is whole, as far as what it was held against goes:
-// without a checkpoint from elsewhere, an older copy cannot be told from the newest.
+// Report is the outcome of a verification. Without findings the record is whole, as far as what it was held against
+// goes: without a checkpoint from elsewhere, an older copy cannot be told from the newest.
 type Report struct {
 	Size     int64     `json:"size"` // entries read
 	Root     string    `json:"root"` // their tree's hash, base64
@@ -92,13 +92,14 @@ func (l *Ledger) Verify(ctx context.Context, file []byte) (*Report, error) {
 	return v.run(ctx, file)
 }
 
-// VerifyFile verifies a ledger that is not open, or a copy of one, with the public key of its checkpoints; where that is
-// nil no signature is checked, and file must be nil too. With the private key, which may be nil, it also checks each
-// entry's code. It changes nothing: where a -wal file lies beside it,
-// both are copied to a private folder first.
-func VerifyFile(ctx context.Context, path string, pub ed25519.PublicKey, priv ed25519.PrivateKey, file []byte) (*Report, error) {
+// VerifyFile verifies a ledger that is not open, or a copy of one, with the public key of its checkpoints; where that
+// is nil no signature is checked, and file must be nil too. With the private key, which may be nil, it also checks
+// each entry's code. It changes nothing: where a -wal file lies beside it, both are copied to a private folder first.
+func VerifyFile(ctx context.Context, path string, pub ed25519.PublicKey, priv ed25519.PrivateKey,
+	file []byte) (*Report, error) {
 	if pub == nil && (file != nil || priv != nil) {
-		return nil, fmt.Errorf("verify %s: a checkpoint can only be held to the public key of its ledger; give that too", path)
+		return nil, fmt.Errorf("verify %s: a checkpoint can only be held to the public key of its "+
+			"ledger; give that too", path)
 	}
 	if st, err := os.Stat(path + "-wal"); err == nil && st.Size() > 0 {
 		dir, err := os.MkdirTemp("", "doorward-verify-")
@@ -229,7 +230,8 @@ func (v *verifier) run(ctx context.Context, file []byte) (*Report, error) {
 	}
 	for _, k := range inside {
 		if k.Size > v.tree.size {
-			v.at(v.tree.size, fmt.Sprintf("it and what follows are missing: a checkpoint in the ledger covers %d entries", k.Size))
+			v.at(v.tree.size, fmt.Sprintf("it and what follows are missing: a checkpoint in the ledger covers %d entries",
+				k.Size))
 			break
 		}
 	}
@@ -402,7 +404,9 @@ func (v *verifier) states(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = v.each(ctx, "SELECT kind || '/' || key, n, body, '', '', '', '', 0 FROM state", func(stateRow) bool { return true })
+	err = v.each(ctx, "SELECT kind || '/' || key, n, body, '', '', '', '', 0 FROM state", func(stateRow) bool {
+		return true // it has no columns but its key
+	})
 	if err != nil {
 		return err
 	}

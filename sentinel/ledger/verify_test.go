@@ -23,7 +23,8 @@ import (
 func fill(t *testing.T, l *Ledger, n int) (call, grant string) {
 	t.Helper()
 	ctx := t.Context()
-	g, err := l.AddGrant(ctx, Grant{Cell: "a", Connector: "github", Method: "issue-create", Kind: KindStanding}, "person:1")
+	g, err := l.AddGrant(ctx, Grant{Cell: "a", Connector: "github", Method: "issue-create", Kind: KindStanding},
+		"person:1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,9 +135,11 @@ func recompute(t *testing.T, db *sql.DB, key ed25519.PrivateKey) {
 
 func rewrite(t *testing.T, db *sql.DB, n int64) {
 	t.Helper()
-	must(t, db, "UPDATE events SET line = CAST(replace(CAST(line AS TEXT), '\"details\":', '\"details\": ') AS BLOB) WHERE n = ?", n)
+	must(t, db, "UPDATE events SET line = "+
+		"CAST(replace(CAST(line AS TEXT), '\"details\":', '\"details\": ') AS BLOB) WHERE n = ?", n)
 	var line []byte
-	if err := db.QueryRow("SELECT line FROM events WHERE n = ?", n).Scan(&line); err != nil || !bytes.Contains(line, []byte(`: {`)) {
+	err := db.QueryRow("SELECT line FROM events WHERE n = ?", n).Scan(&line)
+	if err != nil || !bytes.Contains(line, []byte(`: {`)) {
 		t.Fatal("nothing was rewritten", err)
 	}
 }
@@ -211,7 +214,8 @@ func TestTamperingWithTheKeyIsFoundByACheckpoint(t *testing.T) {
 
 	clean(t, "untouched", check(t, dir, true, file))
 	clean(t, "untouched, without the key", check(t, dir, false, file))
-	if r, err := VerifyFile(t.Context(), filepath.Join(dir, dbName), nil, nil, nil); err != nil || len(r.Findings) > 0 || r.Signed != 0 {
+	r, err := VerifyFile(t.Context(), filepath.Join(dir, dbName), nil, nil, nil)
+	if err != nil || len(r.Findings) > 0 || r.Signed != 0 {
 		t.Error("without any key:", r, err)
 	}
 	if _, err := VerifyFile(t.Context(), filepath.Join(dir, dbName), nil, nil, file); err == nil {
@@ -296,17 +300,23 @@ func TestTamperingWithoutTheKeyIsFoundInTheFileItself(t *testing.T) {
 		entry int64  // -1: any
 		row   string // the row that must be named
 	}{
-		"a line changed":             {"UPDATE events SET line = CAST(replace(line, 'test', 'tesT') AS BLOB) WHERE n = 20", 20, ""},
-		"an entry deleted":           {"DELETE FROM events WHERE n = 20", 20, ""},
-		"a hash changed":             {"UPDATE events SET hashes = zeroblob(length(hashes)) WHERE n = 21", 21, ""},
-		"a column changed":           {"UPDATE events SET cell = 'b' WHERE n = 22", 22, ""},
-		"a call's state":             {"UPDATE calls SET body = CAST(replace(CAST(body AS TEXT), 'done', 'parked') AS BLOB)", -1, "calls/" + call},
-		"a call's state column":      {"UPDATE calls SET state = 'parked'", -1, "calls/" + call},
-		"a call into the inbox":      {"UPDATE calls SET fresh = 1", -1, "calls/" + call},
-		"a call deleted":             {"DELETE FROM calls", -1, "calls/" + call},
-		"a call's arguments":         {"UPDATE frames SET body = CAST(replace(CAST(body AS TEXT), 'filled', 'fillet') AS BLOB)", -1, "frames/" + call},
-		"a grant widened":            {"UPDATE state SET body = CAST(replace(CAST(body AS TEXT), 'issue-create', 'repo-delete') AS BLOB) WHERE kind = 'grant'", -1, "grant/" + grant},
-		"a grant made up":            {"INSERT INTO state SELECT kind, 'x' || key, n, body FROM state WHERE kind = 'grant'", -1, "grant/x" + grant},
+		"a line changed": {"UPDATE events SET line = CAST(replace(line, 'test', 'tesT') AS BLOB) " +
+			"WHERE n = 20", 20, ""},
+		"an entry deleted": {"DELETE FROM events WHERE n = 20", 20, ""},
+		"a hash changed":   {"UPDATE events SET hashes = zeroblob(length(hashes)) WHERE n = 21", 21, ""},
+		"a column changed": {"UPDATE events SET cell = 'b' WHERE n = 22", 22, ""},
+		"a call's state": {"UPDATE calls SET body = " +
+			"CAST(replace(CAST(body AS TEXT), 'done', 'parked') AS BLOB)", -1, "calls/" + call},
+		"a call's state column": {"UPDATE calls SET state = 'parked'", -1, "calls/" + call},
+		"a call into the inbox": {"UPDATE calls SET fresh = 1", -1, "calls/" + call},
+		"a call deleted":        {"DELETE FROM calls", -1, "calls/" + call},
+		"a call's arguments": {"UPDATE frames SET body = " +
+			"CAST(replace(CAST(body AS TEXT), 'filled', 'fillet') AS BLOB)", -1, "frames/" + call},
+		"a grant widened": {"UPDATE state SET body = " +
+			"CAST(replace(CAST(body AS TEXT), 'issue-create', 'repo-delete') AS BLOB) " +
+			"WHERE kind = 'grant'", -1, "grant/" + grant},
+		"a grant made up": {"INSERT INTO state " +
+			"SELECT kind, 'x' || key, n, body FROM state WHERE kind = 'grant'", -1, "grant/x" + grant},
 		"a label cleared":            {"DELETE FROM state WHERE kind = 'label'", -1, "label/a/private"},
 		"an own checkpoint unsigned": {"UPDATE checkpoints SET note = x'00'", -1, ""},
 	} {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// view is what decisions read, kept in memory: what is durable, and of labels and counts also what is on its way, so that
-// two decisions at once cannot both overlook the other.
+// view is what decisions read, kept in memory: what is durable, and of labels and counts also what is on its way, so
+// that two decisions at once cannot both overlook the other.
 type view struct {
 	mu       sync.RWMutex // guards what follows
 	grants   map[string]Grant

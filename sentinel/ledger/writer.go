@@ -111,8 +111,8 @@ func (l *Ledger) write() {
 	}
 }
 
-// gather adds to a batch what waits already. It lets the goroutines that the last batch woke run once, so that they do not
-// have to wait for the batch after; it waits for nobody.
+// gather adds to a batch what waits already. It lets the goroutines that the last batch woke run once, so that they
+// do not have to wait for the batch after; it waits for nobody.
 func (l *Ledger) gather(batch []*op) []*op {
 	size := batch[0].size
 	yielded := false
@@ -521,10 +521,13 @@ func (s *stmts) hot() []prepared {
 		{&s.delState, "DELETE FROM state WHERE kind = ? AND key = ?"},
 		{&s.putFrame, "INSERT INTO frames (id, n, body) VALUES (?, ?, ?)"},
 		{&s.getFrame, "SELECT body FROM frames WHERE id = ?"},
-		{&s.putCall, "INSERT INTO calls (id, n, cell, state, dedup, pass, fresh, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) " +
-			"DO UPDATE SET n = excluded.n, state = excluded.state, pass = excluded.pass, fresh = excluded.fresh, body = excluded.body"},
+		{&s.putCall, "INSERT INTO calls (id, n, cell, state, dedup, pass, fresh, body) " +
+			"VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) " +
+			"DO UPDATE SET n = excluded.n, state = excluded.state, pass = excluded.pass, " +
+			"fresh = excluded.fresh, body = excluded.body"},
 		{&s.getCall, "SELECT n, body FROM calls WHERE id = ?"},
-		{&s.byDedup, "SELECT id, state FROM calls WHERE dedup = ? AND dedup <> '' AND state IN ('parked', 'approved', 'executing', 'unknown') " +
+		{&s.byDedup, "SELECT id, state FROM calls WHERE dedup = ? AND dedup <> '' " +
+			"AND state IN ('parked', 'approved', 'executing', 'unknown') " +
 			"ORDER BY state = 'unknown', id DESC LIMIT 1"},
 		{&s.byPass, "SELECT id FROM calls WHERE pass = ? AND pass <> ''"},
 		{&s.countParked, "SELECT count(*) FROM calls WHERE " + isLive + " AND state = 'parked' AND cell = ?"},

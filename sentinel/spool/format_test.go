@@ -210,7 +210,8 @@ func TestLimits(t *testing.T) {
 	if _, _, err := s.Put(t.Context(), io.LimitReader(zeros{}, MaxFile+1), Meta{}); !errors.Is(err, ErrTooLarge) {
 		t.Error(err)
 	}
-	if _, _, err := s.Put(t.Context(), strings.NewReader(""), Meta{Name: strings.Repeat("x", maxMeta)}); !errors.Is(err, ErrTooLarge) {
+	long := Meta{Name: strings.Repeat("x", maxMeta)}
+	if _, _, err := s.Put(t.Context(), strings.NewReader(""), long); !errors.Is(err, ErrTooLarge) {
 		t.Error(err)
 	}
 	if es, _ := os.ReadDir(s.dir); len(es) != 0 || s.used != 0 {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package spool keeps, sealed beside the ledger, what a parked call needs to run later (its files and prepared bodies) and
-// what a call answered until its cell collects it, 24 h at most.
+// Package spool keeps, sealed beside the ledger, what a parked call needs to run later (its files and prepared
+// bodies) and what a call answered until its cell collects it, 24 h at most.
 //
-// Whoever reads the disk sees sizes and times only. Whoever writes it can delete, which is found as missing, but cannot
-// change a byte, swap two files, cut one, or put an old one back under another ref: each block is sealed to the file's
-// own ref, its place and whether it is the last. A file is whole or not there: it gets its name after it is on the disk.
+// Whoever reads the disk sees sizes and times only. Whoever writes it can delete, which is found as missing, but
+// cannot change a byte, swap two files, cut one, or put an old one back under another ref: each block is sealed to
+// the file's own ref, its place and whether it is the last. A file is whole or not there: it gets its name after it
+// is on the disk.
 //
 // FORMAT.md in this folder has the format, with test vectors in testdata.
 package spool
@@ -81,8 +82,8 @@ type Spool struct {
 	used int64      // sealed bytes on the disk
 }
 
-// Open opens or makes the spool in dir, mode 0700 of this user. The key has 32 bytes: DeriveKey makes it. What a crash left
-// half-written is deleted. Only one process may have it open: the ledger's lock sees to that.
+// Open opens or makes the spool in dir, mode 0700 of this user. The key has 32 bytes: DeriveKey makes it. What a
+// crash left half-written is deleted. Only one process may have it open: the ledger's lock sees to that.
 func Open(dir string, key []byte, log *slog.Logger) (*Spool, error) {
 	if len(key) != 32 {
 		return nil, errors.New("open the spool: the key must have 32 bytes")
@@ -149,8 +150,8 @@ func nonce(i uint64, last bool) []byte {
 	return n
 }
 
-// Put seals everything that r has and returns its ref once it is on the disk under its name. ErrTooLarge and ErrFull are
-// told apart; on any error nothing is left.
+// Put seals everything that r has and returns its ref once it is on the disk under its name. ErrTooLarge and ErrFull
+// are told apart; on any error nothing is left.
 func (s *Spool) Put(ctx context.Context, r io.Reader, m Meta) (ref string, got Meta, err error) {
 	var id [refBytes]byte
 	if _, err := rand.Read(id[:]); err != nil {
@@ -212,7 +213,8 @@ func (s *Spool) put(ctx context.Context, r io.Reader, m Meta, ref string, salt [
 }
 
 // seal writes the sealed form: header, meta block, data blocks, and a last block with size and digest.
-func (s *Spool) seal(ctx context.Context, write func([]byte) error, r io.Reader, m Meta, ref string, salt []byte) (Meta, error) {
+func (s *Spool) seal(ctx context.Context, write func([]byte) error, r io.Reader, m Meta, ref string,
+	salt []byte) (Meta, error) {
 	meta, err := json.Marshal(m)
 	if err != nil {
 		return m, err
@@ -287,7 +289,8 @@ func (s *Spool) path(ref string) (string, error) {
 	return filepath.Join(s.dir, ref), nil
 }
 
-// Open returns a file's bytes after all of them were checked once: what is read is what was put. Meta has size and digest.
+// Open returns a file's bytes after all of them were checked once: what is read is what was put. Meta has size and
+// digest.
 func (s *Spool) Open(ref string) (io.ReadCloser, Meta, error) {
 	p, err := s.path(ref)
 	if err != nil {
@@ -447,8 +450,8 @@ func (s *Spool) Refs() (map[string]Meta, error) {
 	return out, nil
 }
 
-// Sweep deletes what is expired at now, and what keep does not know: at start, the refs that no call has. A nil keep keeps
-// all. It returns the refs that it deleted.
+// Sweep deletes what is expired at now, and what keep does not know: at start, the refs that no call has. A nil keep
+// keeps all. It returns the refs that it deleted.
 func (s *Spool) Sweep(now time.Time, keep func(ref string, m Meta) bool) ([]string, error) {
 	refs, err := s.Refs()
 	if err != nil {

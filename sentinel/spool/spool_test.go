@@ -74,7 +74,8 @@ func TestAChangedFileDoesNotOpen(t *testing.T) {
 		"a byte added":   func(b []byte) []byte { return append(b, 0) },
 		"two blocks swapped": func(b []byte) []byte {
 			end := len(b) - tagSize
-			one, two := bytes.Clone(b[end-2*(blockSize+tagSize):end-blockSize-tagSize]), bytes.Clone(b[end-blockSize-tagSize:end])
+			one := bytes.Clone(b[end-2*(blockSize+tagSize) : end-blockSize-tagSize])
+			two := bytes.Clone(b[end-blockSize-tagSize : end])
 			return append(append(append(b[:end-2*(blockSize+tagSize)], two...), one...), b[end:]...)
 		},
 		"header changed": func(b []byte) []byte { b[9] ^= 1; return b },
