@@ -95,7 +95,7 @@ func cardOf(c *ledger.Call) (wire.Card, error) {
 	} else {
 		k = wire.Card{ID: c.ID, Kind: "call", Title: c.Connector + " " + c.Method, Connector: c.Connector, Method: c.Method,
 			Account: c.Account, Class: c.Class, Reach: c.Reach, Sensitive: c.Sensitive, Cell: c.Cell,
-			Made: c.Created.Time().Unix(), Policies: []string{c.Policy}, Reason: c.Reason}
+			Mark: c.Mark, Made: c.Created.Time().Unix(), Policies: []string{c.Policy}, Reason: c.Reason}
 	}
 	if c.After != "" {
 		k.Facts = append(k.Facts, "an equal call, "+c.After+", may have run already; look at the vendor's side first")

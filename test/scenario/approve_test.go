@@ -42,8 +42,8 @@ func contact(name string) []string {
 
 // event is the words of a write whose body is a prepared one.
 func (r *rig) event(title string) []string {
-	return []string{"dav", "event-create", "--calendar", r.dav.Calendar(), "--title", title, "--start", "2030-03-10T10:00",
-		"--end", "2030-03-10T11:00", "--tz", "Europe/Berlin"}
+	return []string{"dav", "event-create", "--calendar", r.dav.Calendar(), "--title", title, "--start", "2030-03-10T10:00:00",
+		"--end", "2030-03-10T11:00:00", "--tz", "Europe/Berlin"}
 }
 
 // issues and puts count what the vendors were made to do.
@@ -373,7 +373,7 @@ func TestApproval(t *testing.T) {
 		results := make([]world.Result, 4)
 		var wg sync.WaitGroup
 		for i := range results {
-			wg.Go(func() { results[i], _ = r.home.Actor().Connector(r.ctx(), append(args, "--json")...) })
+			wg.Go(func() { results[i], _ = r.home.Actor().Connector(r.ctx(), args...) })
 		}
 		wg.Wait()
 		joined := 0
