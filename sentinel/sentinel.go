@@ -92,6 +92,12 @@ func Run(ctx context.Context, p *daemon.Process) error {
 	defer l.Close()
 	s.ledger = l
 	s.orphans = found.Executing
+	if found.Suspect != "" {
+		p.Log.Error("the record may be older than what was acknowledged; approved calls are void", "reason", found.Suspect)
+		if _, _, err := l.Rewind(ctx, found.Suspect); err != nil {
+			return fmt.Errorf("start: %w", err)
+		}
+	}
 	sealing, err := spool.DeriveKey(seed.Reveal())
 	if err != nil {
 		return fmt.Errorf("start: %w", err)
