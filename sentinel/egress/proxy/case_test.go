@@ -362,7 +362,7 @@ func TestCase_SW04_HeaderSwapWhateverTheBody(t *testing.T) {
 	for _, h2 := range []int{16, -1} {
 		w := newWorld(t, func(s *Server) { s.H2After = h2 })
 		for i, size := range []int64{0, 1, 1<<20 - 1, 1 << 20, 1<<20 + 1, 200 << 20} {
-			if size > 2<<20 && testing.Short() {
+			if size > 2<<20 && (testing.Short() || h2 < 0) {
 				continue
 			}
 			h := sha256.New()
