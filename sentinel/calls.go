@@ -35,11 +35,12 @@ func (s *Sentinel) wait(ctx context.Context, c *daemon.Call, req *wire.WaitReq) 
 	defer deadline.Stop()
 	for {
 		news := s.watch(req.Call)
+		runs := s.awaited(req.Call) // before the record is read: the answer is kept before it no longer runs
 		call, err := s.own(ctx, c, req.Call)
 		if err != nil {
 			return nil, err
 		}
-		if s.over(&call) {
+		if over(&call, runs) {
 			return s.answer(ctx, c, call)
 		}
 		select {
@@ -52,12 +53,13 @@ func (s *Sentinel) wait(ctx context.Context, c *daemon.Call, req *wire.WaitReq) 
 	}
 }
 
-// over says whether waiting longer brings nothing: the call ended and, where sentinel ran it, its answer is kept.
-func (s *Sentinel) over(c *ledger.Call) bool {
+// over says whether waiting longer brings nothing: the call ended and, where sentinel ran it, its answer is kept. runs
+// says that sentinel still ran it before c was read.
+func over(c *ledger.Call, runs bool) bool {
 	if c.State != ledger.Unknown && !c.State.Final() {
 		return false
 	}
-	return c.State != ledger.Done || !c.Inbox || c.Result != "" || !s.awaited(c.ID)
+	return c.State != ledger.Done || !c.Inbox || c.Result != "" || !runs
 }
 
 func (s *Sentinel) resultVerb(ctx context.Context, c *daemon.Call, req *wire.CallRef) (*wire.Result, error) {
