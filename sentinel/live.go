@@ -312,18 +312,22 @@ func (s *Sentinel) sentReport(ctx context.Context, _ *daemon.Call, req *wire.Sen
 }
 
 // released is authd's word that a credential went out. It counts at once, before a later answer on the link is read;
-// it is acknowledged when it is durable, and authd repeats it until then.
-func (s *Sentinel) released(_ context.Context, c *daemon.Call, req *wire.ReleasedReq) (*wire.Empty, error) {
-	if l := s.liveOf(req.Grant); l != nil {
-		l.tell(func() { l.released[req.Seq] = true })
-	}
-	c.Later(func(ctx context.Context) error {
+// it is acknowledged when it is durable, and authd repeats it until then. Of a call that an earlier run of sentinel
+// began only the record counts, so there it is durable before a later answer is read.
+func (s *Sentinel) released(ctx context.Context, c *daemon.Call, req *wire.ReleasedReq) (*wire.Empty, error) {
+	keep := func(ctx context.Context) error {
 		_, _, err := s.ledger.Released(ctx, ledger.Release{Pass: req.Grant, Seq: int64(req.Seq), Entry: fmt.Sprint(req.Entry)})
 		if err != nil && !errors.Is(err, ledger.ErrNotFound) {
 			return s.ledgerError(err)
 		}
 		return nil
-	})
+	}
+	l := s.liveOf(req.Grant)
+	if l == nil {
+		return &wire.Empty{}, keep(ctx)
+	}
+	l.tell(func() { l.released[req.Seq] = true })
+	c.Later(keep)
 	return &wire.Empty{}, nil
 }
 

@@ -236,28 +236,15 @@ func (l *Link) serve(ctx context.Context) error {
 
 // read takes frames in until one is refused or the connection ends.
 func (l *Link) read(ctx context.Context, handlers *sync.WaitGroup) error {
-	for met := false; ; {
+	l.t.mid = true // the version must come in time, and then silence is fine
+	if err := l.conn.Meet(); err != nil {
+		return l.broken(err)
+	}
+	for {
 		l.t.mid = l.conn.Buffered() > 0 // the next frame has begun, or the next byte begins one
-		var m *wire.Msg
-		var fds []int
-		var err error
-		if !met {
-			met = true
-			if err = l.conn.Meet(); err == nil {
-				continue
-			}
-		} else {
-			m, fds, err = l.conn.Read()
-		}
+		m, fds, err := l.conn.Read()
 		if err != nil {
-			var timeout net.Error
-			switch {
-			case errors.Is(err, wire.ErrMalformed), errors.Is(err, wire.ErrTooLarge), errors.Is(err, wire.ErrVersion):
-				l.abort(Fault{Kind: FaultMalformed, Err: err})
-			case errors.As(err, &timeout) && timeout.Timeout():
-				l.abort(Fault{Kind: FaultSlow, Err: err})
-			}
-			return err
+			return l.broken(err)
 		}
 		if m.Verb == "" {
 			if err := l.answered(m, fds); err != nil {

@@ -50,7 +50,8 @@ var steps = []step{
 		h.cont(h.worker)
 	}},
 	{name: "borrowed, egress has not read", before: true, hold: []string{"egress"}, reach: nil},
-	{name: "resolving", before: true, hold: []string{"egress"}, reach: func(h *held) {
+	// The question lies at authd, which answers it when it goes on, also to an egress that has gone meanwhile.
+	{name: "resolving", hold: []string{"egress"}, reach: func(h *held) {
 		h.stop("authd")
 		h.cont("egress")
 	}},
