@@ -194,7 +194,7 @@ func (s *Sentinel) list(_ context.Context, c *daemon.Call, req *wire.ListReq) (*
 		}
 		_, attended := s.session(c.Peer)
 		lc.Methods = set.List(v.Vendor, policy.Call{Cell: c.Peer.Name, Session: sessionName(c.Peer), Attended: attended,
-			Labels: s.labels(c.Peer.Name), Now: time.Now()}, s.grants(c.Peer.Name))
+			Labels: s.labels(c.Peer.Name), Now: time.Now()}, s.grants(c.Peer.Name, v.Vendor, ""))
 		r.Connectors = append(r.Connectors, lc)
 	}
 	if req.Connector != "" && len(r.Connectors) == 0 {

@@ -177,7 +177,7 @@ func (s *Sentinel) evaluate(j *judged) {
 		Labels: s.labels(j.caller.Name), Recipients: recipients, FirstTime: s.firstTime(recipients),
 		Now: time.Now(), Reads: int64(reads.Count), ReadBytes: reads.Bytes,
 	}
-	j.decision = set.Decide(&j.facts, s.grants(j.caller.Name))
+	j.decision = set.Decide(&j.facts, s.grants(j.caller.Name, j.vendor.Vendor, j.method.Name))
 }
 
 // record is the ledger's row of a judged call.

@@ -14,10 +14,10 @@ import (
 	"github.com/doorward/doorward/sentinel/ledger"
 )
 
-// grants are a cell's live grants as the policy reads them.
-func (s *Sentinel) grants(cell string) []wire.Grant {
+// grants are a cell's live grants of a connector, and of one method where it is named, as the policy reads them.
+func (s *Sentinel) grants(cell, vendor, method string) []wire.Grant {
 	var out []wire.Grant
-	for _, g := range s.ledger.Grants(ledger.GrantFilter{Cell: cell, Live: true}) {
+	for _, g := range s.ledger.Grants(ledger.GrantFilter{Cell: cell, Connector: vendor, Method: method, Live: true}) {
 		out = append(out, s.asGrant(&g))
 	}
 	return out

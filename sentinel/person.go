@@ -438,5 +438,5 @@ func (s *Sentinel) explainCall(ctx context.Context, set *policy.Set, who peer.Id
 	reach, sensitive := set.Reach(vendor, m, f.Account, v)
 	pc := policy.Call{Connector: vendor, Method: m, Values: v, Account: f.Account, Reach: reach, Sensitive: sensitive,
 		Cell: who.Name, Session: who.Session, Labels: s.labels(who.Name), Now: time.Now()}
-	return set.Explain(&pc, s.grants(who.Name)), nil
+	return set.Explain(&pc, s.grants(who.Name, vendor.Vendor, m.Name)), nil
 }
