@@ -141,7 +141,7 @@ func stateCode(s ledger.State) wire.Code {
 
 // refused puts a refusal into the record that belongs to no call's own row.
 func (s *Sentinel) refused(by, who, about string, code wire.Code, detail string) {
-	r := ledger.Refusal{By: by, Host: who, Reason: string(code), Next: "", More: map[string]string{"about": about, "detail": detail}}
+	r := ledger.Refusal{By: by, Host: who, Reason: string(code), Detail: detail, More: map[string]string{"about": about}}
 	if c, err := s.ledger.CallOf(s.lifetime, about); err == nil {
 		r.Cell, r.Call = c.Cell, c.ID
 	}

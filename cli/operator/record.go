@@ -322,8 +322,8 @@ func (a *app) refusal(line []byte) {
 			Why       string `json:"why"`
 			Policy    string `json:"policy"`
 			Next      string `json:"next"`
+			Detail    string `json:"detail"`
 			Times     int    `json:"times"`
-			More      json.RawMessage
 		} `json:"details"`
 	}
 	if err := json.Unmarshal(line, &e); err != nil {
@@ -342,11 +342,8 @@ func (a *app) refusal(line []byte) {
 	}
 	a.line("    by       %s (%s)", by, e.Type)
 	because := strings.TrimSpace(d.Code + " " + d.Reason + " " + d.Why)
-	var more struct {
-		Detail string `json:"detail"`
-	}
-	if json.Unmarshal(d.More, &more) == nil && more.Detail != "" {
-		because += ": " + more.Detail
+	if d.Detail != "" {
+		because += ": " + d.Detail
 	}
 	if because != "" {
 		a.line("    because  %s", because)

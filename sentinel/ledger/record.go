@@ -37,6 +37,7 @@ type Refusal struct {
 	Reason string `json:"reason"` // reason code
 	Next   string `json:"next"`   // the remedy, in words
 	Call   string `json:"call"`   // the call that it was under, if any
+	Detail string `json:"detail"` // what exactly was off; refusals that differ in it are not equal
 	More   any    `json:"more,omitzero"`
 }
 
@@ -47,7 +48,7 @@ type refusals struct {
 	timer *time.Timer
 }
 
-type refusalKey struct{ by, cell, host, reason, call string }
+type refusalKey struct{ by, cell, host, reason, call, detail string }
 
 type refusalSum struct {
 	first Refusal
@@ -63,6 +64,7 @@ const (
 type refusalDetails struct {
 	Reason string `json:"reason"`
 	Next   string `json:"next,omitzero"`
+	Detail string `json:"detail,omitzero"`
 	Times  int    `json:"times,omitzero"` // how many more there were, when it is a sum
 	More   any    `json:"more,omitzero"`
 }
@@ -70,7 +72,7 @@ type refusalDetails struct {
 // Refused records a refusal: the first of its kind at once (durable when it returns), equal ones within 10 s as one
 // sum.
 func (l *Ledger) Refused(ctx context.Context, r Refusal) error {
-	k := refusalKey{clip(r.By), clip(r.Cell), clip(r.Host), clip(r.Reason), clip(r.Call)}
+	k := refusalKey{clip(r.By), clip(r.Cell), clip(r.Host), clip(r.Reason), clip(r.Call), clip(r.Detail)}
 	s := &l.refused
 	s.mu.Lock()
 	if s.open == nil {
@@ -97,7 +99,7 @@ func (l *Ledger) Refused(ctx context.Context, r Refusal) error {
 
 func (r Refusal) event(times int) Event {
 	return Event{Type: EvRefused, Actor: r.By, Cell: r.Cell, Call: r.Call, Subject: r.Host,
-		Details: refusalDetails{Reason: r.Reason, Next: r.Next, Times: times, More: r.More}}
+		Details: refusalDetails{Reason: r.Reason, Next: r.Next, Detail: clip(r.Detail), Times: times, More: r.More}}
 }
 
 // flushRefusals records the sums and begins a new window.
