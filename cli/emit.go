@@ -109,6 +109,9 @@ func (a *app) emit(out *wire.Output, fds []int, to *sink, o *options, next strin
 	if !ok {
 		return wire.Refuse(wire.CodeInternal, "the answer is no JSON", "tell the person: doorward doctor")
 	}
+	if v.kind == '{' && len(v.keys) == 0 {
+		v.put("object", out.Object)
+	}
 	if choose {
 		v = choice(v, o)
 	}

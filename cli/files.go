@@ -5,8 +5,8 @@ package cli
 import (
 	"crypto/sha256"
 	"os"
-	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -140,7 +140,7 @@ func sealed(s *source) (wire.File, int, *wire.Error) {
 	defer in.close()
 	f := wire.File{Arg: s.arg.Name}
 	if s.path != "-" {
-		f.Name = filepath.Base(s.path)
+		f.Name = s.path[strings.LastIndexByte(s.path, '/')+1:]
 	}
 	fd, err := unix.MemfdCreate("doorward", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {

@@ -54,10 +54,11 @@ func line(s string) { _, _ = os.Stderr.WriteString("connector: " + oneLine(s) + 
 // report writes an error, about a call if there is one.
 func (t *tell) report(err *wire.Error, call string) {
 	if !t.json {
-		line(string(err.Code) + ": " + err.Reason)
+		s := "connector: " + oneLine(string(err.Code)+": "+err.Reason) + "\n"
 		if err.Next != "" {
-			line("next: " + err.Next)
+			s += "connector: next: " + oneLine(err.Next) + "\n"
 		}
+		_, _ = os.Stderr.WriteString(s)
 		return
 	}
 	b := append([]byte(nil), `{"code":`...)

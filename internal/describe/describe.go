@@ -11,7 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"strings"
 
 	"github.com/doorward/doorward/internal/wire"
 )
@@ -253,7 +253,7 @@ func Load(dir, vendor string) (*Connector, error) {
 	if !vendorName(vendor) {
 		return nil, fmt.Errorf("%w: %q is no connector name", ErrDescription, vendor)
 	}
-	b, err := os.ReadFile(filepath.Join(dir, vendor+Ext))
+	b, err := os.ReadFile(dir + "/" + vendor + Ext)
 	if err != nil {
 		return nil, err
 	}
@@ -273,8 +273,8 @@ func Dir() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find the installation: %w", err)
 	}
-	for dir := filepath.Dir(exe); dir != "/"; dir = filepath.Dir(dir) {
-		d := filepath.Join(dir, "share", "doorward")
+	for i := strings.LastIndexByte(exe, '/'); i > 0; i = strings.LastIndexByte(exe[:i], '/') {
+		d := exe[:i] + "/share/doorward"
 		if _, err := os.Stat(d); err == nil {
 			return d, nil
 		}

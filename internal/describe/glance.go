@@ -15,8 +15,8 @@ func Glance(b []byte, name string) (*Connector, error) {
 	}
 	g := glance{b: b}
 	c := new(Connector)
-	g.object(func(key string) {
-		switch key {
+	g.object(func(key []byte) {
+		switch string(key) {
 		case "v":
 			c.Format = int(g.number())
 		case "n":
@@ -33,12 +33,12 @@ func Glance(b []byte, name string) (*Connector, error) {
 					return
 				}
 				start := g.b
-				m := Method{}
+				c.Methods = append(c.Methods, Method{})
+				m := &c.Methods[len(c.Methods)-1]
 				if m.Name = g.named(); m.Name == name {
 					g.b = start
-					g.method(&m)
+					g.method(m)
 				}
-				c.Methods = append(c.Methods, m)
 			}
 		default:
 			g.skip(0)
@@ -107,7 +107,10 @@ func (g *glance) count(fix, wide byte) int {
 	return n
 }
 
-func (g *glance) text() string {
+func (g *glance) text() string { return string(g.raw()) }
+
+// raw is the next text.
+func (g *glance) raw() []byte {
 	n := 0
 	switch c := g.byte(); {
 	case c&0xe0 == 0xa0:
@@ -121,7 +124,7 @@ func (g *glance) text() string {
 	default:
 		g.fail()
 	}
-	return string(g.take(n))
+	return g.take(n)
 }
 
 // number reads an integer from 0.
@@ -152,9 +155,9 @@ func (g *glance) yes() bool {
 }
 
 // object calls value for each key of a map; value reads what stands there.
-func (g *glance) object(value func(key string)) {
+func (g *glance) object(value func(key []byte)) {
 	for n := g.count(0x80, 0xde); n > 0 && !g.bad; n-- {
-		value(g.text())
+		value(g.raw())
 	}
 }
 
@@ -172,8 +175,8 @@ func (g *glance) texts() []string {
 
 // named goes past a map and returns the text at its key "n".
 func (g *glance) named() (name string) {
-	g.object(func(key string) {
-		if key == "n" {
+	g.object(func(key []byte) {
+		if string(key) == "n" {
 			name = g.text()
 		} else {
 			g.skip(0)
@@ -218,8 +221,8 @@ func (g *glance) skip(depth int) {
 }
 
 func (g *glance) method(m *Method) {
-	g.object(func(key string) {
-		switch key {
+	g.object(func(key []byte) {
+		switch string(key) {
 		case "n":
 			m.Name = g.text()
 		case "s":
@@ -246,8 +249,8 @@ func (g *glance) method(m *Method) {
 }
 
 func (g *glance) arg(a *Arg) {
-	g.object(func(key string) {
-		switch key {
+	g.object(func(key []byte) {
+		switch string(key) {
 		case "n":
 			a.Name = g.text()
 		case "l":
