@@ -34,22 +34,28 @@ func (s *Sentinel) wait(ctx context.Context, c *daemon.Call, req *wire.WaitReq) 
 	deadline := time.NewTimer(min(max(req.Timeout, 0), maxWait))
 	defer deadline.Stop()
 	for {
-		news := s.watch(req.Call)
+		news, done := s.watch(req.Call)
 		runs := s.awaited(req.Call) // before the record is read: the answer is kept before it no longer runs
 		call, err := s.own(ctx, c, req.Call)
-		if err != nil {
+		late := false
+		if err == nil && !over(&call, runs) {
+			select {
+			case <-news:
+				done()
+				continue
+			case <-deadline.C:
+			case <-ctx.Done():
+				late = true
+			}
+		}
+		done()
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		if over(&call, runs) {
-			return s.answer(ctx, c, call)
-		}
-		select {
-		case <-news:
-		case <-deadline.C:
-			return s.answer(ctx, c, call)
-		case <-ctx.Done():
+		case late:
 			return nil, ctx.Err()
 		}
+		return s.answer(ctx, c, call)
 	}
 }
 
@@ -203,24 +209,38 @@ func (s *Sentinel) list(_ context.Context, c *daemon.Call, req *wire.ListReq) (*
 	return r, nil
 }
 
-// watch returns a channel that is closed when something about the call changes next.
-func (s *Sentinel) watch(call string) <-chan struct{} {
+// waiting is who waits for one call to change.
+type waiting struct {
+	news chan struct{} // closed at the change
+	n    int
+}
+
+// watch returns a channel that is closed when something about the call changes next. done is called when nobody waits
+// on it any more: a cell that waits for ids it makes up leaves nothing behind.
+func (s *Sentinel) watch(call string) (news <-chan struct{}, done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ch := s.news[call]
-	if ch == nil {
-		ch = make(chan struct{})
-		s.news[call] = ch
+	w := s.news[call]
+	if w == nil {
+		w = &waiting{news: make(chan struct{})}
+		s.news[call] = w
 	}
-	return ch
+	w.n++
+	return w.news, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if w.n--; w.n == 0 && s.news[call] == w {
+			delete(s.news, call)
+		}
+	}
 }
 
 // changed tells who waits for a call that it changed, and keeps the event for `watch`.
 func (s *Sentinel) changed(c ledger.Call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ch := s.news[c.ID]; ch != nil {
-		close(ch)
+	if w := s.news[c.ID]; w != nil {
+		close(w.news)
 		delete(s.news, c.ID)
 	}
 	s.eventN++

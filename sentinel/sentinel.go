@@ -52,7 +52,7 @@ type Sentinel struct {
 	accounts  map[string]wire.Account
 	live      map[string]*live          // by grant
 	executing map[string]bool           // calls that sentinel itself runs and whose answer is to come
-	news      map[string]chan struct{}  // by call
+	news      map[string]*waiting       // by call
 	workers   map[string]*daemon.Client // by vendor
 	events    []wire.Event              // newest last
 	eventN    int64                     // how many there ever were
@@ -75,7 +75,7 @@ func Run(ctx context.Context, p *daemon.Process) error {
 	key := ed25519.NewKeyFromSeed(seed.Reveal())
 	s := &Sentinel{log: p.Log, config: p.Dirs.Config, state: p.Dirs.State, key: key, lifetime: ctx,
 		vendors: map[string]*describe.Connector{}, accounts: map[string]wire.Account{}, live: map[string]*live{},
-		executing: map[string]bool{}, news: map[string]chan struct{}{}, workers: map[string]*daemon.Client{},
+		executing: map[string]bool{}, news: map[string]*waiting{}, workers: map[string]*daemon.Client{},
 		eventNews: make(chan struct{})}
 	if err := s.loadDescriptions(); err != nil {
 		return err
