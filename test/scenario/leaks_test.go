@@ -67,8 +67,8 @@ func TestNoCredentialWhereItMustNotBe(t *testing.T) {
 		t.Fatalf("%v", res)
 	}
 	// One that stays in the spool.
-	res, err = r.work.Actor().Connector(r.ctx(), "github", "comment", "--repo", "ada/notes", "--number", "1", "--body", "later",
-		"--wait", "0s", "--json")
+	res, err = r.work.Actor().Connector(r.ctx(), "github", "comment", "--repo", "ada/notes", "--number", "1",
+		"--body", "later", "--wait", "0s", "--json")
 	if err != nil || res.Code != 4 {
 		t.Fatalf("%v, %v", res, err)
 	}
@@ -79,7 +79,8 @@ func TestNoCredentialWhereItMustNotBe(t *testing.T) {
 	}
 	processes := look.Processes(pids...)
 	if !processes.Clean() || processes.Bytes < 1<<20 {
-		t.Errorf("in cells and workers: %v; not read: %v; %d bytes read", processes.Findings, processes.Skipped, processes.Bytes)
+		t.Errorf("in cells and workers: %v; not read: %v; %d bytes read", processes.Findings, processes.Skipped,
+			processes.Bytes)
 	}
 	files := look.Files(r.Dir)
 	if !files.Clean() || files.Bytes < 4096 {
