@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
@@ -90,11 +91,29 @@ func (s Script) Line(verb string) []string {
 
 // Serve listens on a socket below run until the script ends.
 func (s Script) Serve(ts *testscript.TestScript, name string, answer Answer) {
-	path := filepath.Join(s.Dir, "run", name)
-	ts.Check(os.MkdirAll(filepath.Dir(path), 0o755))
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	ln, err := s.listen(name, answer)
 	ts.Check(err)
 	ts.Defer(func() { ln.Close() })
+}
+
+// ServeTest is Serve for a test without a script.
+func ServeTest(t testing.TB, s Script, name string, answer Answer) {
+	ln, err := s.listen(name, answer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+}
+
+func (s Script) listen(name string, answer Answer) (io.Closer, error) {
+	path := filepath.Join(s.Dir, "run", name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	if err != nil {
+		return nil, err
+	}
 	go func() {
 		for {
 			c, err := ln.AcceptUnix()
@@ -104,6 +123,7 @@ func (s Script) Serve(ts *testscript.TestScript, name string, answer Answer) {
 			go s.connection(c, answer)
 		}
 	}()
+	return ln, nil
 }
 
 // connection answers the messages of one connection. A verb's line may begin with hang-up, old or garbage instead.
