@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/doorward/doorward/internal/describe"
@@ -25,14 +26,14 @@ func (s *Sentinel) card(j *judged, c *ledger.Call) *wire.Card {
 		Session: sessionName(j.caller), Attended: c.Attended, Labels: s.causes(c.Cell), Reason: j.decision.Reason,
 		Policies: j.decision.Policies, Mark: c.Mark, Hash: approval, Made: c.Created.Time().Unix(),
 		Expires: c.Deadline.Time().Unix()}
-	for _, main := range []bool{true, false} { // recipients, amounts, destinations first
+	leading := []string{"recipient", "amount", "destination"}
+	for _, n := range []int{0, 1, 2, -1} { // these first, then the rest
 		for i := range j.method.Args {
 			a := &j.method.Args[i]
-			leads := a.Role == "recipient" || a.Role == "amount" || a.Role == "destination"
-			if leads != main || len(j.values[a.Name]) == 0 || a.Type == describe.TypeFile {
+			if slices.Index(leading, a.Role) != n || len(j.values[a.Name]) == 0 || a.Type == describe.TypeFile {
 				continue
 			}
-			k.Fields = append(k.Fields, wire.Field{Label: a.Label, Values: j.values[a.Name], Main: main})
+			k.Fields = append(k.Fields, wire.Field{Label: a.Label, Values: j.values[a.Name], Main: n >= 0})
 		}
 	}
 	for i, f := range j.files {

@@ -21,6 +21,7 @@ type live struct {
 	call   ledger.Call
 	method *describe.Method
 	ticket *ledger.Ticket // of a read: durable before its answer is released
+	silent bool           // its answer goes to no cell, so no label comes of it
 
 	mu       sync.Mutex      // guards what follows
 	released map[uint64]bool // the times the credential went out under it, by authd's number
@@ -91,7 +92,7 @@ func (s *Sentinel) finish(ctx context.Context, c *daemon.Call, req *wire.FinishR
 		if verr := <-done; err == nil {
 			err = verr
 		}
-		if err == nil && len(req.Labels) > 0 {
+		if err == nil && len(req.Labels) > 0 && !l.silent {
 			err = s.ledger.AddLabels(ctx, l.call.Cell, req.Labels, ledger.Cause{Call: l.call.ID,
 				Connector: l.call.Connector, Method: l.call.Method}, "worker:"+l.call.Connector)
 		}
@@ -406,6 +407,7 @@ func (s *Sentinel) runRead(ctx context.Context, j *judged, raw bool) (*wire.Outp
 	c.Pass = newMark()
 	t := s.ledger.Start(context.WithoutCancel(ctx), c, cellActor(j.caller))
 	l := s.enliven(c, j.method, t)
+	l.silent = j.silent
 	o := j.order()
 	o.raw = raw
 	out, err := s.runWorker(ctx, l, o)
