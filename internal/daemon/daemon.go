@@ -20,6 +20,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"syscall"
@@ -108,6 +109,7 @@ func (p *Process) Run(ctx context.Context, tasks ...func(context.Context) error)
 			}
 		})
 	}
+	debug.FreeOSMemory() // what the start took and nothing needs any more, such as a policy's compilation
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
 		cancel(fmt.Errorf("report readiness: %w", err))
 	}
