@@ -54,7 +54,8 @@ func TestOnlyPathsOfTheAccountsServerAreTaken(t *testing.T) {
 	base := wire.Base{Scheme: "https", Host: "dav.example.test", Port: 8443}
 	for href, want := range map[string]string{
 		"/a/b/": "/a/b/", " /a ": "/a", "https://dav.example.test:8443/a": "/a",
-		"https://DAV.example.test:8443/a%20b": "/a b", "/": "/", "/%C3%A4.ics": "/ä.ics", "": "", "a": "", "//evil.test/a": "", "https://evil.test:8443/a": "",
+		"https://DAV.example.test:8443/a%20b": "/a b", "/": "/", "/%C3%A4.ics": "/ä.ics",
+		"": "", "a": "", "//evil.test/a": "", "https://evil.test:8443/a": "",
 		"https://dav.example.test/a": "", "http://dav.example.test:8443/a": "", "https://u@dav.example.test:8443/a": "",
 		"/a?x": "", "/a#x": "", "/a/../b": "", "/a%2Fb": "", "/a%2fb": "", "/a//b": "", "/a;b": "", `/a\b`: "",
 		"/a%0d%0ab": "",

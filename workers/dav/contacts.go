@@ -53,7 +53,9 @@ func readCard(b []byte) (card vcard.Card, err error) {
 
 func showCard(card vcard.Card, path, tag string) contact {
 	source := "contact " + path
-	of := func(s string, limit int) *workers.Text { return workers.Untrusted(unescape(s), source, "", limit) }
+	of := func(s string, limit int) *workers.Text { // the library leaves this one escape
+		return workers.Untrusted(strings.ReplaceAll(s, `\;`, ";"), source, "", limit)
+	}
 	c := contact{Contact: path, ETag: tag, Name: of(card.Value(vcard.FieldFormattedName), titleBytes),
 		Org:      of(card.Value(vcard.FieldOrganization), titleBytes),
 		Title:    of(card.Value(vcard.FieldTitle), titleBytes),

@@ -21,9 +21,9 @@ const (
 
 // Bounds of answers in bytes.
 const (
-	maxFind   = 1 << 20  // of discovery
-	maxReport = 16 << 20 // of a report
-	maxObject = 1 << 20  // of one event or contact
+	maxFind   = 1 << 20   // of discovery
+	maxReport = 16 << 20  // of a report
+	maxObject = 900 << 10 // of one event or contact: it stands in one frame, with the call that changes it
 )
 
 // Connector is the connector with its code.
