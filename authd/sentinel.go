@@ -84,8 +84,8 @@ func (a *Authd) attach(l *daemon.Link) {
 // errTaken: another connection that waited for the same old link was faster.
 var errTaken = errors.New("another connection is sentinel's link")
 
-// greet makes n the link and writes the first words on it. Until it returns no grant is taken and no revoke answered,
-// so whatever was released under an older link stands on this one before any answer.
+// greet makes n the link and writes the first words on it. Until it returns no grant is taken and no revoke answered:
+// whatever was released under an older link stands on this one before any answer.
 func (a *Authd) greet(n *link) error {
 	a.push.Lock()
 	defer a.push.Unlock()
@@ -187,6 +187,8 @@ func (a *Authd) tell(ctx context.Context) {
 
 // grant takes a grant in.
 func (a *Authd) grant(_ context.Context, c *daemon.Call, req *wire.GrantReq) (*wire.Empty, error) {
+	a.order.RLock()
+	defer a.order.RUnlock()
 	if err := a.owns(c); err != nil {
 		return nil, err
 	}
