@@ -15,7 +15,8 @@ const (
 
 // Check walks one MessagePack value and reports whether it is a value that a message of this protocol can hold: it
 // fills b exactly; nests at most 16 deep; every count fits into the bytes that are left; maps have at most 128 string
-// keys, none twice; there is no float, no extension type and no reserved byte. It allocates only on error.
+// keys, none twice; there is no float, no extension type and no reserved byte. It
+// allocates for maps of more than 16 keys and on error only.
 func Check(b []byte) error {
 	rest, err := skip(b, 0)
 	if err != nil {
@@ -108,8 +109,9 @@ func skipMap(b []byte, n uint64, depth int) ([]byte, error) {
 	if n > maxPairs || 2*n > uint64(len(b)) {
 		return nil, fmt.Errorf("%w: says %d pairs, has %d bytes", ErrMalformed, n, len(b))
 	}
-	var keys [maxPairs][]byte
-	for i := range n {
+	var few [16][]byte // on the stack, at each level of nesting
+	keys := few[:0]
+	for range n {
 		if len(b) == 0 || (b[0]&0xe0 != 0xa0 && b[0] != 0xd9) {
 			return nil, fmt.Errorf("%w: a map key is no short string", ErrMalformed)
 		}
@@ -121,12 +123,13 @@ func skipMap(b []byte, n uint64, depth int) ([]byte, error) {
 		if b[0] == 0xd9 {
 			head = 2
 		}
-		keys[i] = b[head : len(b)-len(rest)]
-		for _, k := range keys[:i] {
-			if bytes.Equal(k, keys[i]) {
+		key := b[head : len(b)-len(rest)]
+		for _, k := range keys {
+			if bytes.Equal(k, key) {
 				return nil, fmt.Errorf("%w: a map key stands twice", ErrMalformed)
 			}
 		}
+		keys = append(keys, key)
 		if b, err = skip(rest, depth+1); err != nil {
 			return nil, err
 		}
