@@ -207,8 +207,12 @@ func (a *app) result(r *wire.Result, fds []int, to *sink, o *options, cursor str
 	switch r.State {
 	case wire.StateDone:
 		if r.Output == nil {
-			a.note("done; its answer was collected before or is gone")
-			return nil
+			a.note("done; its answer was collected before, or is another caller's")
+			if !a.json {
+				return nil
+			}
+			b := append(member([]byte{'{'}, "call", r.Call), ',')
+			return a.print(append(member(b, "state", string(r.State)), '}', '\n'))
 		}
 		return a.emit(r.Output, fds, to, o, cursor)
 	case wire.StateParked:

@@ -175,9 +175,11 @@ func (a *Arg) canon(s string) (string, error) {
 		}
 		return s, nil
 	case TypeWhen:
-		for _, layout := range []string{time.DateOnly, "2006-01-02T15:04:05", time.RFC3339} {
-			if t, err := time.Parse(layout, s); err == nil && t.Nanosecond() == 0 && yearOK(t) {
-				return t.Format(layout), nil
+		for _, l := range [...]struct{ typed, kept string }{{time.DateOnly, time.DateOnly},
+			{"2006-01-02T15:04:05", "2006-01-02T15:04:05"}, {time.RFC3339, time.RFC3339},
+			{"2006-01-02T15:04", "2006-01-02T15:04:05"}, {"2006-01-02T15:04Z07:00", time.RFC3339}} {
+			if t, err := time.Parse(l.typed, s); err == nil && t.Nanosecond() == 0 && yearOK(t) {
+				return t.Format(l.kept), nil
 			}
 		}
 		return "", fmt.Errorf("a date as 2030-03-10, a local time as 2030-03-10T14:00:00, or one with zone")
