@@ -12,6 +12,7 @@ import (
 	"github.com/doorward/doorward/internal/describe"
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/sentinel/ledger"
+	"github.com/doorward/doorward/sentinel/prepared"
 )
 
 // maxShown is how many bytes of a body a card shows.
@@ -43,8 +44,14 @@ func (s *Sentinel) card(j *judged, c *ledger.Call) *wire.Card {
 		}
 		k.Bodies = append(k.Bodies, shown(j.frame.Files[i].Name, "", b))
 	}
-	if j.bodied && len(j.body) > 0 {
+	if now, err := prepared.Look(j.base); err == nil { // the arguments name it by its path only
+		k.Fields = append(k.Fields, wire.Field{Label: "At the server now", Values: now.Lines()})
+	}
+	switch {
+	case j.bodied && len(j.body) > 0:
 		k.Bodies = append(k.Bodies, shown("what is sent", j.media, j.body))
+	case len(j.base) > 0: // a deletion sends nothing
+		k.Bodies = append(k.Bodies, shown("what goes", "", j.base))
 	}
 	for _, r := range j.facts.Recipients {
 		k.Facts = append(k.Facts, "reaches "+r)

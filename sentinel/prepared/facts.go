@@ -16,6 +16,21 @@ type Facts struct {
 	Organizer string   // of the first event
 }
 
+// Lines are the facts as a card shows them.
+func (f *Facts) Lines() []string {
+	out := []string{f.Title}
+	if f.Start != "" {
+		out = append(out, "starts "+f.Start)
+	}
+	if f.Recurs {
+		out = append(out, "recurs")
+	}
+	for _, p := range f.People {
+		out = append(out, "with "+p)
+	}
+	return out
+}
+
 // Look reads facts out of an object, as the server holds it or as it was rendered.
 func Look(b []byte) (Facts, error) {
 	var f Facts

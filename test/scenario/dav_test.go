@@ -5,6 +5,7 @@ package scenario
 import (
 	"crypto/rand"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -132,6 +133,9 @@ func TestAnEventThatChangedWhileThePersonThoughtIsNotOverwritten(t *testing.T) {
 	r.connector(r.work, wire.ExitWaiting, "dav", "event-update", "--account", "rad", "--event", at, "--title", "mine",
 		"--wait", "0s")
 	card := r.waitPending(1)[0]
+	if text := fmt.Sprint(card.Fields); !strings.Contains(text, "old starts 20300310T100000Z") {
+		t.Errorf("the card does not say what is changed: %s", text)
+	}
 	if err := v.Put(at, event("theirs")); err != nil {
 		t.Fatal(err)
 	}
@@ -149,8 +153,8 @@ func TestAnEventThatChangedWhileThePersonThoughtIsNotOverwritten(t *testing.T) {
 func TestALostCreationIsSettledByItsMark(t *testing.T) {
 	r, v := withRadicale(t)
 	v.Faults.Add(standin.Fault{Method: "PUT", Times: 1, Drop: standin.DropAfter})
-	res, err := r.work.Actor().Connector(r.ctx(), "dav", "event-create", "--account", "rad", "--calendar", v.Calendar(), "--title",
-		"T", "--start", "2030-03-10", "--end", "2030-03-10", "--wait", "0s", "--json")
+	res, err := r.work.Actor().Connector(r.ctx(), "dav", "event-create", "--account", "rad", "--calendar", v.Calendar(),
+		"--title", "T", "--start", "2030-03-10", "--end", "2030-03-10", "--wait", "0s", "--json")
 	if err != nil || res.Code != wire.ExitWaiting {
 		t.Fatalf("%v %v", res, err)
 	}
