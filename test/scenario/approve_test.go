@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -95,6 +96,7 @@ func (r *rig) tryGrant(card wire.Card, change func(*wire.Grant)) (string, error)
 		r.t.Fatalf("the card of %s %s offers no grant", card.Connector, card.Method)
 	}
 	g := *card.Grantable
+	g.Limits = slices.Clone(g.Limits)
 	if change != nil {
 		change(&g)
 	}

@@ -120,7 +120,7 @@ func (r *rig) writes(from int64) map[string]*history {
 }
 
 // writeMethods are the writes that these tests make.
-var writeMethods = map[string]bool{"issue-create": true, "event-create": true}
+var writeMethods = map[string]bool{"issue-create": true, "event-create": true, "contact-put": true}
 
 // card shows a call.
 func (r *rig) card(id string) wire.Card {
