@@ -232,7 +232,11 @@ func (l *Ledger) keepWAL() {
 	if err != nil || st.Size() >= walKept {
 		return
 	}
-	if _, err := f.WriteAt(make([]byte, walKept-st.Size()), st.Size()); err == nil {
+	zeros := make([]byte, 64<<10) // by and by: the memory would stay with the process for long
+	for at := st.Size(); at < walKept && err == nil; at += int64(len(zeros)) {
+		_, err = f.WriteAt(zeros[:min(int64(len(zeros)), walKept-at)], at)
+	}
+	if err == nil {
 		err = f.Sync()
 	}
 	if err != nil {
