@@ -61,7 +61,7 @@ func (c *change) calendar(base, body []byte) error {
 			return err
 		}
 	}
-	return same("", o.cal, got)
+	return equal(o.cal, got)
 }
 
 func (c *change) stamp() string { return time.Unix(c.unix, 0).UTC().Format(basicUTC) }
@@ -100,7 +100,7 @@ func (c *change) create(body []byte) error {
 			return err
 		}
 	}
-	return same("", &component{name: "VCALENDAR", subs: []*component{ev},
+	return equal(&component{name: "VCALENDAR", subs: []*component{ev},
 		props: []property{simple("VERSION", "2.0"), simple("PRODID", product)}}, got)
 }
 

@@ -56,7 +56,7 @@ func (c *change) card(base, body []byte) error {
 	if err != nil {
 		return err
 	}
-	return same("", want, got)
+	return equal(want, got)
 }
 
 // only makes the values of a property, whatever its group, these: lines that say one of them stay, others go, and what

@@ -61,7 +61,23 @@ func usage(format string, a ...any) error {
 	return wire.Refuse(wire.CodeBadArgument, fmt.Sprintf(format, a...), "")
 }
 
-// same holds got to want, which may differ in the order of their lines only.
+// explained bounds the parts of an object in which a difference is looked for in order to name it.
+const explained = 50
+
+// equal holds got to want, which may differ in the order of their lines only.
+func equal(want, got *component) error {
+	if want.canon() == got.canon() {
+		return nil
+	}
+	if want.parts()+got.parts() < explained {
+		if err := same("", want, got); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%s differs", quoted(got.name))
+}
+
+// same names a difference between want and got, where they are not equal. Its time grows with the square of parts.
 func same(where string, want, got *component) error {
 	if want.name != got.name {
 		return fmt.Errorf("%s stands in place of %s", quoted(got.name), quoted(want.name))

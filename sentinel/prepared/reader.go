@@ -217,6 +217,28 @@ func (p *property) key() string {
 	return s.String()
 }
 
+// canon is all that a component says, the order of lines and of parts aside: two that say the same have the same.
+func (c *component) canon() string {
+	rows := make([]string, 0, len(c.props)+len(c.subs))
+	for i := range c.props {
+		rows = append(rows, c.props[i].key())
+	}
+	for _, s := range c.subs {
+		rows = append(rows, "BEGIN:"+s.canon()) // no property has that name
+	}
+	slices.Sort(rows)
+	return c.name + "\n" + strings.Join(rows, "\n") + "\nEND"
+}
+
+// parts counts a component and those within it.
+func (c *component) parts() int {
+	n := 1
+	for _, s := range c.subs {
+		n += s.parts()
+	}
+	return n
+}
+
 // id tells components of one name apart: events by their occurrence, zones by their name.
 func (c *component) id() string {
 	for _, name := range []string{"RECURRENCE-ID", "TZID"} {
