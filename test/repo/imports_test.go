@@ -46,7 +46,7 @@ var may = map[string][]string{
 	"sentinel/ledger":          {"internal/wire"},
 	"sentinel/spool":           {},
 	"sentinel/policy":          {"internal/describe", "internal/wire"},
-	"sentinel/prepared":        {"internal/describe"},
+	"sentinel/prepared":        {"internal/describe", "internal/wire"},
 	"sentinel/egress":          {"internal/daemon", "internal/peer", "internal/wire", "internal/secret", "sentinel/egress/..."},
 	"sentinel/egress/guard":    {},
 	"sentinel/egress/swap":     {"internal/wire"},
