@@ -24,6 +24,10 @@ import (
 // policyKey names the decided policy set in the ledger.
 const policyKey = "policy"
 
+// closed stands in for a policy that cannot be used.
+const closed = `@reason("the policy on this machine has a fault, so everything is denied until a person has mended it")
+forbid (principal, action, resource);`
+
 // policyFolder is where a person edits; an edited file takes effect when it is loaded and, if it widens, decided.
 func (s *Sentinel) policyFolder() string { return filepath.Join(s.config, "policy") }
 
@@ -55,7 +59,7 @@ func (s *Sentinel) loadPolicy(context.Context) error {
 	set, err := policy.Compile(files, s.sorted, limits...)
 	if err != nil {
 		s.log.Error("the decided policy cannot be used; everything is denied", "err", err.Error())
-		if set, err = policy.Compile(policy.Files{"closed.cedar": []byte("forbid (principal, action, resource);")}, s.sorted); err != nil {
+		if set, err = policy.Compile(policy.Files{"closed.cedar": []byte(closed)}, s.sorted); err != nil {
 			return fmt.Errorf("make the set that denies all: %w", err)
 		}
 	}

@@ -3,6 +3,7 @@
 package scenario
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -477,4 +478,263 @@ func (r *rig) policyFile(text string) string {
 		r.t.Fatal(err)
 	}
 	return path
+}
+
+// policy asks sentinel about its policy, as the person.
+func (r *rig) policy(op string) wire.PolicyResp {
+	r.t.Helper()
+	var resp wire.PolicyResp
+	if err := r.ada.Ask(r.ctx(), wire.PathApprove, "policy", &wire.PolicyReq{Op: op}, &resp); err != nil {
+		r.t.Fatalf("policy %s: %v", op, err)
+	}
+	return resp
+}
+
+// inForce is what tells one policy from another.
+func (r *rig) inForce() string {
+	r.t.Helper()
+	notes := r.policy("show").Notes
+	return notes[len(notes)-1]
+}
+
+// widened loads a policy that widens and returns the card.
+func (r *rig) widened(text string) wire.Card {
+	r.t.Helper()
+	before := r.inForce()
+	res := r.doorward(0, "policy", "load", r.policyFile(text), "--json")
+	var out struct{ Widening string }
+	if err := json.Unmarshal([]byte(res.Stdout), &out); err != nil || out.Widening == "" {
+		r.t.Fatalf("what widens is decided at once: %v, %v", res, err)
+	}
+	card := r.card(out.Widening)
+	if card.Kind != "widening" || card.State != wire.StateParked || r.inForce() != before {
+		r.t.Fatalf("what widens is %s: %+v", card.State, card)
+	}
+	return card
+}
+
+// A policy is loaded by the person: what narrows at once, what widens as decided, with a fault not at all, and never by
+// itself.
+func TestPolicyLoad(t *testing.T) {
+	r := newRig(t, world.Options{})
+	work := r.work.Actor()
+	const closed = "[connector.github.method]\nissue-create = \"off\"\n"
+
+	for _, c := range []struct{ text, says string }{
+		{"[connector.github.method]\nisue-create = \"ask\"\n", `policy.toml:2:1: github has no method "isue-create"; did you mean "issue-create"?`},
+		{"[connector.githib]\nsetting = \"ask-every-time\"\n", `did you mean "github"`},
+		{"\n\n[connector.github]\nsettings = \"ask-every-time\"\n", `policy.toml:4:1`},
+		{"[connector.github]\nsetting = \"dontask\"\n", `did you mean "dont-ask"`},
+		{"[connector.github.method]\nissue-create = \"of\"\n", `did you mean "off"`},
+		{"[connector.github.method\n", "policy.toml:1:"},
+		{closed + "bulk_reads = 5\n", "policy.toml:3:"},
+	} {
+		before := r.inForce()
+		file := r.policyFile(c.text)
+		r.has(r.doorward(1, "policy", "check", file).Stderr, c.says)
+		r.has(r.doorward(1, "policy", "load", file).Stderr, c.says, "nothing is changed")
+		if r.inForce() != before {
+			t.Errorf("a faulty policy is in force:\n%s", c.text)
+		}
+	}
+
+	// Narrowing applies at once, also to what waits.
+	waiting := r.asks(work, issue("ada/site", "waits")...)
+	r.has(r.connector(r.work, 0, "list", "github").Stdout, "issue-create")
+	r.has(r.connector(r.work, 0, "__complete", "--", "github", "issue-").Stdout, "issue-create")
+	r.has(r.doorward(0, "policy", "load", r.policyFile(closed)).Stdout, "narrows:", "issue-create", "the policy is in force")
+	for _, args := range [][]string{
+		{"list", "github"}, {"list", "--json"}, {"describe", "github"}, {"github", "--help"}, {"__complete", "--", "github", "issue-"},
+	} {
+		if out := r.connector(r.work, 0, args...); strings.Contains(out.Stdout, "issue-create") {
+			t.Errorf("connector %s shows what is off:\n%s", strings.Join(args, " "), out.Stdout)
+		}
+	}
+	from, before := r.end(), r.issues()
+	res, err := work.Connector(r.ctx(), issue("ada/site", "off")...)
+	if err != nil || res.Code == 0 || res.Code == wire.ExitWaiting {
+		t.Errorf("what is off: %v, %v", res, err)
+	}
+	var denied bool
+	for _, e := range r.events(from) {
+		denied = denied || e.Type == "deny" && e.Details.Method == "issue-create" && e.Details.Reason == string(wire.CodeUnknownMethod)
+	}
+	if !denied {
+		t.Error("the refusal is not in the record")
+	}
+	r.decide(waiting, true)
+	if s := r.ended(waiting.ID); s != wire.StateFailed {
+		t.Errorf("what waited and is off by now is %s", s)
+	}
+	r.has(r.connector(r.work, wire.ExitUsage, "result", waiting.ID).Stderr, "did not run")
+	r.sum("an issue", r.issues(), before)
+	r.asksOnly(work, "github", "comment", "--repo", "ada/site", "--number", "1", "--body", "the control") // another method
+
+	// An edited file does nothing by itself, nor at a restart.
+	folder := filepath.Join(r.Config(), "policy")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	open := "[connector.github.method]\nissue-create = \"allow\"\n[connector.dav]\nsetting = \"dont-ask\"\n"
+	if err := os.WriteFile(filepath.Join(folder, "policy.toml"), []byte(open), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	inForce := r.inForce()
+	if err := r.Daemon("sentinel").Restart(); err != nil {
+		t.Fatal(err)
+	}
+	if r.inForce() != inForce {
+		t.Error("a restart takes up a policy that nobody decided")
+	}
+	r.asksOnly(work, contact("Asked")...)
+	r.has(r.doorward(0, "policy", "check").Stdout, "widens:")
+	if r.inForce() != inForce {
+		t.Error("checking takes it up")
+	}
+
+	// Widening is a card; a sensitive method is covered by no setting.
+	res = r.doorward(0, "policy", "load", "--json") // of the folder
+	var out struct {
+		Widening string
+		Notes    []string
+	}
+	if err := json.Unmarshal([]byte(res.Stdout), &out); err != nil {
+		t.Fatalf("%v: %v", err, res)
+	}
+	r.has(strings.Join(out.Notes, "\n"), "policy.toml:2", "issue-create", "sensitive")
+	card := r.card(out.Widening)
+	r.has(strings.Join(card.Facts, "\n"), "widens:", "issue-create", "dont-ask")
+	r.decide(card, false)
+	if r.inForce() != inForce {
+		t.Error("what was denied is in force")
+	}
+	r.asksOnly(work, contact("Asked Still")...)
+	if s := r.decide(r.widened(open), true); s != wire.StateDone {
+		t.Errorf("the approved policy is %s", s)
+	}
+	r.goes(work, contact("Not Asked")...)
+	r.asksOnly(work, issue("ada/site", "allowed, and sensitive")...)
+	if err := r.Daemon("sentinel").Restart(); err != nil {
+		t.Fatal(err)
+	}
+	r.goes(work, contact("Not Asked Either")...)
+
+	// A card is over the difference that it shows. Another policy meanwhile, and it is over nothing.
+	stale := r.widened(open + "[connector.dav.private]\ncalendar = [\"" + r.dav.Calendar() + "\"]\n")
+	r.doorward(0, "policy", "load", r.policyFile(closed))
+	narrow := r.inForce()
+	r.decide(stale, true)
+	if s := r.ended(stale.ID); s != wire.StateFailed || r.inForce() != narrow {
+		t.Errorf("a card from before the policy changed is %s", s)
+	}
+	r.asksOnly(work, contact("Asked Again")...)
+
+	// It is the person's: a cell reaches none of it.
+	var resp wire.PolicyResp
+	req := &wire.PolicyReq{Op: "load", Files: []wire.PolicyFile{{Name: "policy.toml", Body: []byte(open)}}}
+	if err := work.Ask(r.ctx(), wire.PathApprove, "policy", req, &resp); err == nil {
+		t.Error("a cell loads a policy")
+	}
+	if err := work.Ask(r.ctx(), wire.PathCellSentinel, "policy", req, &resp); err == nil {
+		t.Error("a cell loads a policy on its own socket")
+	}
+}
+
+// The admin's limits.toml is a ceiling over every policy, grant and approval; with a fault in it nothing goes at all.
+func TestCase_EG16_LimitsAreACeilingAndBrokenOnesCloseEverything(t *testing.T) {
+	const limits = "pending = 2\nsensitive-grant-days = 0\ngrant-days = 30\nbulk-reads = 3\n" +
+		"[connector.github.method]\ngist-create = \"off\"\n"
+	r := newRig(t, world.Options{Config: map[string]string{"limits.toml": limits}})
+	work := r.work.Actor()
+	admin := func(text string) {
+		if err := os.WriteFile(filepath.Join(r.Config(), "limits.toml"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	day := func(n int) int64 { return time.Now().Add(time.Duration(n) * 24 * time.Hour).Unix() }
+
+	policy := "[connector.github.method]\ngist-create = \"ask\"\n[connector.dav]\nsetting = \"dont-ask\"\n"
+	card := r.widened(policy)
+	r.decide(card, true)
+	r.has(strings.Join(r.policy("show").Notes, "\n"), "gist-create", "limits.toml")
+	if out := r.connector(r.work, 0, "list", "github"); strings.Contains(out.Stdout, "gist-create") {
+		t.Error("a policy turns on what the limits have off")
+	}
+	r.goes(work, contact("The Control")...)
+
+	one := r.asks(work, issue("ada/site", "one")...)
+	two := r.asks(work, issue("ada/site", "two")...)
+	r.has(r.connector(r.work, wire.ExitLimits, issue("ada/site", "three")...).Stderr, "2 calls of this cell wait")
+	if again := r.asks(work, issue("ada/site", "two")...); again.ID != two.ID {
+		t.Error("an equal call is not joined where no more may wait")
+	}
+	r.asksOnly(r.home.Actor(), issue("ada/site", "another cell")...)
+	for _, c := range []struct {
+		change func(*wire.Grant)
+		says   string
+	}{
+		{func(g *wire.Grant) { g.Kind, g.Session, g.Until = "until", "", day(1) }, "no until one"},
+		{func(g *wire.Grant) { g.Kind, g.Session, g.Until = "standing", "", day(1) }, "no standing one"},
+	} {
+		if _, err := r.tryGrant(one, c.change); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("over the ceiling: %v", err)
+		}
+	}
+	r.decide(two, false)
+
+	admin(limits + "[connector.dav.method]\ncontact-put = \"off\"\n") // taken up with the policy that is decided already
+	r.goes(work, contact("Before It Is Loaded")...)
+	r.doorward(0, "policy", "load", r.policyFile(policy))
+	res, err := work.Connector(r.ctx(), contact("Off By The Admin")...)
+	if err != nil || res.Code == 0 || res.Code == wire.ExitWaiting {
+		t.Errorf("what the admin has turned off: %v, %v", res, err)
+	}
+
+	admin("terminal-approvals = false\n" + limits)
+	r.doorward(0, "policy", "load", r.policyFile(policy))
+	if _, err := r.tryDecide(one, true); code(err) != wire.CodeNotAllowed || !strings.Contains(err.Error(), "limits.toml") {
+		t.Errorf("an approval where none is to be given at a terminal: %v", err)
+	}
+
+	admin(limits)
+	r.doorward(0, "policy", "load", r.policyFile(policy))
+	reader, err := r.Cell("reader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		r.connector(reader, 0, "github", "repos")
+	}
+	bulk := r.connector(reader, wire.ExitWaiting, "github", "repos", "--json", "--wait", "0s")
+	r.has(bulk.Stderr, "bulk_read")
+	r.connector(reader, 0, "dav", "calendars") // another connector has its own count
+	r.decide(r.card(callOf(t, bulk)), false)
+
+	// A fault in it, and sentinel starts, says so, and lets nothing through.
+	admin(strings.Replace(limits, "pending", "pendin", 1))
+	if err := r.Daemon("sentinel").Restart(); err != nil {
+		t.Fatal(err)
+	}
+	r.has(r.Daemon("sentinel").Log(), `"level":"ERROR"`, "everything is denied", "limits.toml:1:1", `did you mean \"pending\"`)
+	seen := func() int { return len(r.github.Rec.All()) + len(r.dav.Rec.All()) }
+	before := seen()
+	r.has(r.connector(r.work, wire.ExitDenied, "dav", "calendars").Stderr, "the policy on this machine has a fault")
+	r.connector(r.work, wire.ExitDenied, "github", "issues", "--repo", "ada/site")
+	r.connector(r.work, wire.ExitDenied, contact("Closed")...)
+	r.connector(r.work, wire.ExitDenied, issue("ada/site", "closed")...)
+	r.decide(one, true)
+	if s := r.ended(one.ID); s != wire.StateFailed {
+		t.Errorf("what waited is %s", s)
+	}
+	if err := r.ada.Ask(r.ctx(), wire.PathApprove, "check", &wire.CheckReq{Account: "code"}, &wire.Output{}); err == nil {
+		t.Error("an account is tested where everything is denied")
+	}
+	r.has(r.doorward(1, "policy", "load", r.policyFile(policy)).Stderr, "limits.toml:1:1", "nothing is changed")
+	if n := seen() - before; n != 0 {
+		t.Errorf("%d requests reached the vendors", n)
+	}
+	admin(limits)
+	r.doorward(0, "policy", "load", r.policyFile(policy))
+	r.connector(r.work, 0, "dav", "calendars")
+	r.hold(0)
 }
