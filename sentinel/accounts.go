@@ -141,19 +141,24 @@ func (s *Sentinel) account(vendor, name string) (wire.Account, error) {
 	}
 	switch {
 	case len(all) == 0:
-		return wire.Account{}, wire.Refuse(wire.CodeNotConfigured, "no account of "+vendor, "the person runs: doorward account add "+vendor+" NAME")
+		return wire.Account{}, wire.Refuse(wire.CodeNotConfigured, "no account of "+vendor,
+			"the person runs: doorward account add "+vendor+" NAME")
 	case len(fit) == 0:
-		return wire.Account{}, wire.Refuse(wire.CodeNotFound, "no account "+quote(name)+" of "+vendor, "connector list "+vendor+" shows them")
+		return wire.Account{}, wire.Refuse(wire.CodeNotFound, "no account "+quote(name)+" of "+vendor,
+			"connector list "+vendor+" shows them")
 	case len(fit) > 1:
 		names := make([]string, len(fit))
 		for i := range fit {
 			names[i] = fit[i].Name
 		}
-		return wire.Account{}, wire.Refuse(wire.CodeAmbiguousAccount, "more than one account of "+vendor+": "+strings.Join(names, ", "), "name one with --account")
+		return wire.Account{}, wire.Refuse(wire.CodeAmbiguousAccount, "more than one account of "+vendor+": "+strings.Join(names, ", "),
+			"name one with --account")
 	case !s.decided(&fit[0]):
-		return wire.Account{}, wire.Refuse(wire.CodeNotConnected, "the account waits for a person's decision", "the person runs: doorward pending")
+		return wire.Account{}, wire.Refuse(wire.CodeNotConnected, "the account waits for a person's decision",
+			"the person runs: doorward pending")
 	case fit[0].Health != "":
-		return wire.Account{}, wire.Refuse(fit[0].Health, "the account needs attention", "the person runs: doorward account show "+fit[0].Name)
+		return wire.Account{}, wire.Refuse(fit[0].Health, "the account needs attention",
+			"the person runs: doorward account show "+fit[0].Name)
 	}
 	return fit[0], nil
 }

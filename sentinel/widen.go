@@ -55,7 +55,8 @@ func (s *Sentinel) widen(ctx context.Context, w widening, title, by string) (str
 		Approval: hex.EncodeToString(approval[:]), Mark: mark, Decision: "ask", Reason: "it widens what may happen",
 		Created: now, Deadline: now.Add(writeExpiry)}}
 	card := wire.Card{ID: c.ID, Kind: "widening", State: wire.StateParked, Title: title, Method: w.Kind, Hash: approval[:],
-		Made: now.Time().Unix(), Expires: c.Deadline.Time().Unix(), Fields: []wire.Field{{Label: w.Kind, Values: []string{w.About}, Main: true}}}
+		Made: now.Time().Unix(), Expires: c.Deadline.Time().Unix(),
+		Fields: []wire.Field{{Label: w.Kind, Values: []string{w.About}, Main: true}}}
 	card.Facts = w.Lines
 	if c.Card, err = json.Marshal(card); err != nil {
 		return "", err

@@ -186,7 +186,8 @@ func enabled(d *describe.Connector) []string {
 // baseOf reads the address of an account.
 func baseOf(s string, permit []string) (wire.Base, error) {
 	bad := func(why string) (wire.Base, error) {
-		return wire.Base{}, wire.Refuse(wire.CodeBadArgument, "--base "+s+": "+why, "write it as https://cal.example.org or https://cal.example.org:8443/dav")
+		return wire.Base{}, wire.Refuse(wire.CodeBadArgument, "--base "+s+": "+why,
+			"write it as https://cal.example.org or https://cal.example.org:8443/dav")
 	}
 	if s == "" {
 		return wire.Base{}, wire.Refuse(wire.CodeUsage, "the account's server is not known", "add --base https://...")

@@ -124,7 +124,8 @@ func ask[Resp any](path, verb string, req any) (*Resp, error) {
 func absent(who, path string, err error) error {
 	switch {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return wire.Refuse(wire.CodeNotAllowed, "you may not ask "+who+" ("+path+")", "it is for root and group doorward: log in as a member")
+		return wire.Refuse(wire.CodeNotAllowed, "you may not ask "+who+" ("+path+")",
+			"it is for root and group doorward: log in as a member")
 	case errors.Is(err, unix.ENOENT):
 		return wire.Refuse(wire.CodeUnavailable, who+" is not here: "+path+" does not exist", "doorward doctor")
 	default:

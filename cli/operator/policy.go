@@ -35,7 +35,8 @@ func (a *app) policyCmd() *cobra.Command {
 	load.Flags().BoolVar(&yes, "yes", false, "decide at once, without asking")
 	check := &cobra.Command{
 		Use: "check [FILE|FOLDER]...", Short: "check policy files, and say what loading them would change",
-		Long: "Without names it checks the policy folder of the configuration. Named are policy.toml and .cedar files, or a folder of them.",
+		Long: "Without names it checks the policy folder of the configuration. " +
+			"Named are policy.toml and .cedar files, or a folder of them.",
 		RunE: func(_ *cobra.Command, args []string) error { return a.policyFiles("check", args, false) },
 	}
 	c.AddCommand(plain("show", "the policy in force"), check, load, a.explainCmd(), plain("cedar", "the policy in force as Cedar"))

@@ -235,7 +235,8 @@ func (a *app) verifyOffline(ctx context.Context, dir, keyFile string, file []byt
 			return err
 		}
 		if priv, pub = keys(b); pub == nil {
-			return wire.Refuse(wire.CodeUsage, keyFile+" is no checkpoint key", "a seed of 32 bytes, or a public key in hexadecimal or base64")
+			return wire.Refuse(wire.CodeUsage, keyFile+" is no checkpoint key",
+				"a seed of 32 bytes, or a public key in hexadecimal or base64")
 		}
 	}
 	line, first, err := a.VerifyFile(ctx, path, pub, priv, file)

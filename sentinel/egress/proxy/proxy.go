@@ -115,7 +115,8 @@ func (s *Server) Cut(_ context.Context, _ *daemon.Call, ref *wire.GrantRef) (*wi
 	s.setUp()
 	n := s.live.cut(ref)
 	s.follow.forget(ref)
-	s.Log.Info("cut", daemon.KeyGrant, ref.Grant, daemon.KeyCell, ref.Cell, daemon.KeyAccount, ref.Account, "all", ref.All, daemon.KeyCount, n)
+	s.Log.Info("cut", daemon.KeyGrant, ref.Grant, daemon.KeyCell, ref.Cell, daemon.KeyAccount, ref.Account,
+		"all", ref.All, daemon.KeyCount, n)
 	return &wire.Empty{}, nil
 }
 
