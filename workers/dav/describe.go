@@ -233,7 +233,7 @@ func methodChanges() describe.Method {
 func methodEventCreate() describe.Method {
 	return describe.Method{
 		Name: "event-create", Summary: "put an event into a calendar, and invite guests",
-		Class: describe.Write, Reach: describe.ReachPeople, Scopes: scopes, Labels: ownOnly,
+		Class: describe.Write, Reach: describe.ReachPeople, Scopes: scopes,
 		// A calendar that others read is a space, whoever is invited.
 		Lower: []describe.Lower{{To: describe.ReachNone, Empty: []string{"attendee"}, Private: "calendar"}},
 		Args: []describe.Arg{argCalendar, required(argTitle), required(argStart), required(argEnd), argZone, argAttendee,
@@ -257,7 +257,7 @@ func theEvent() *describe.Prepare {
 func methodEventUpdate() describe.Method {
 	return describe.Method{
 		Name: "event-update", Summary: "change the named fields of an event and leave the others as they are",
-		Class: describe.Write, Reach: describe.ReachPeople, Scopes: scopes, Labels: ownOnly,
+		Class: describe.Write, Reach: describe.ReachPeople, Scopes: scopes,
 		Args: []describe.Arg{argEvent, argScope, argInstance, argTitle, argStart, argEnd, argZone,
 			helped(argAttendee, "e-mail address of a guest to add; repeat it for more"),
 			{Name: "remove-attendee", Label: "Guests to remove", Type: describe.TypeEmail, Repeat: 50,
@@ -279,7 +279,7 @@ func methodRespond() describe.Method {
 	tell.Help = "all: the server may mail your answer to the organizer; none: it only stands in your calendar"
 	return describe.Method{
 		Name: "respond", Summary: "answer an invitation",
-		Class: describe.Write, Reach: describe.ReachPeople, Scopes: scopes, Labels: ownOnly,
+		Class: describe.Write, Reach: describe.ReachPeople, Scopes: scopes,
 		Args: []describe.Arg{argEvent,
 			{Name: "answer", Label: "Answer", Type: describe.TypeEnum, Enum: []string{"accepted", "declined", "tentative"},
 				Required: true, Help: "accepted, declined or tentative", Role: "content"},
@@ -307,7 +307,7 @@ func methodEventDelete() describe.Method {
 	}
 	return describe.Method{
 		Name: "event-delete", Summary: "delete an event, or some occurrences of a recurring one",
-		Class: describe.Destructive, Reach: describe.ReachPeople, Scopes: scopes, Labels: ownOnly,
+		Class: describe.Destructive, Reach: describe.ReachPeople, Scopes: scopes,
 		Args:  []describe.Arg{argEvent, argScope, argInstance, tell},
 		Grant: []string{"event", "scope", "notify"},
 		Entries: []describe.Entry{whole("delete", &describe.Cond{Arg: "scope"}),
@@ -343,7 +343,7 @@ func methodContactPut() describe.Method {
 	card := &describe.Body{Media: mediaCard, Prepared: true}
 	return describe.Method{
 		Name: "contact-put", Summary: "add a contact, or change the named fields of one",
-		Class: describe.Write, Reach: describe.ReachNone, Scopes: scopes, Labels: ownOnly,
+		Class: describe.Write, Reach: describe.ReachNone, Scopes: scopes,
 		Args: []describe.Arg{
 			helped(argBook, "for a new contact: the address book's path, as `calendars` lists it"),
 			argContact("to change one: its path, as `contacts` lists it"),
@@ -371,7 +371,7 @@ func methodContactPut() describe.Method {
 func methodContactDelete() describe.Method {
 	return describe.Method{
 		Name: "contact-delete", Summary: "delete a contact",
-		Class: describe.Destructive, Reach: describe.ReachNone, Scopes: scopes, Labels: ownOnly,
+		Class: describe.Destructive, Reach: describe.ReachNone, Scopes: scopes,
 		Args:  []describe.Arg{required(argContact("its path, as `contacts` lists it"))},
 		Grant: []string{"contact"},
 		Entries: []describe.Entry{{Name: "delete", Method: "DELETE", Path: "{contact}", Header: unchanged,
