@@ -104,7 +104,8 @@ func TestFastFramesAreWhatReflectionWrites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range []Msg{{}, {Hello: 1}, {ID: 1, Verb: "v", Body: body, Files: 3}, {ID: 1 << 63, Err: &Error{CodeUsage, "r", "n"}},
+	for _, m := range []Msg{{}, {Hello: 1}, {ID: 1, Verb: "v", Body: body, Files: 3}, {ID: 1 << 63,
+		Err: &Error{CodeUsage, "r", "n"}},
 		{ID: 300, Err: &Error{Code: CodeUsage}}} {
 		plain := plainMsg(m)
 		slow, err := Marshal(&plain)

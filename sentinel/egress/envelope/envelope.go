@@ -44,8 +44,8 @@ var never = []string{
 const maxOpen = 2 << 10
 
 // Head holds r, from which the swap has taken the surrogate, to e. For a Follow entry location is the very address that
-// this grant was answered with; else it is nil. r's query is rewritten from its parts, so that the server cannot read it
-// in another way than it was read here, and r's neutral headers that egress sets itself are dropped.
+// this grant was answered with; else it is nil. r's query is rewritten from its parts, so that the server cannot
+// read it in another way than it was read here, and r's neutral headers that egress sets itself are dropped.
 func Head(e *wire.Entry, r *head.Request, location *guard.URL) error {
 	if err := authority(e, r, location); err != nil {
 		return err
@@ -140,7 +140,8 @@ func target(e *wire.Entry, r *head.Request, location *guard.URL) error {
 }
 
 // canonicalPath refuses a path that two readers could take for different ones. In a path that is not known beforehand
-// (open) it refuses what would turn into such a one when decoded twice, too. A path keeps swap.PathMark, so braces pass.
+// (open) it refuses what would turn into such a one when decoded twice, too. A path keeps swap.PathMark, so braces
+// pass.
 func canonicalPath(p string, open bool) error {
 	if p == "" || p[0] != '/' {
 		return outside("path does not begin with '/'")

@@ -33,7 +33,8 @@ func parse(t testing.TB, raw string) *head.Request {
 }
 
 func entry(change func(*wire.Entry)) *wire.Entry {
-	e := &wire.Entry{Scheme: "https", Host: "api.test", Port: 443, Method: "GET", Path: "/repos/o/r/issues", Credential: true}
+	e := &wire.Entry{Scheme: "https", Host: "api.test", Port: 443, Method: "GET", Path: "/repos/o/r/issues",
+		Credential: true}
 	if change != nil {
 		change(e)
 	}
@@ -63,7 +64,8 @@ func TestHeadHoldsARequestToItsEntry(t *testing.T) {
 		left string // target afterwards, where it is looked at
 	}{
 		{"as listed", plain, "GET /repos/o/r/issues", nil, "/repos/o/r/issues"},
-		{"neutral headers", plain, "GET /repos/o/r/issues\nAccept: */*\nAccept-Encoding: gzip\nAccept-Language: de\nUser-Agent: x", nil, ""},
+		{"neutral headers", plain,
+			"GET /repos/o/r/issues\nAccept: */*\nAccept-Encoding: gzip\nAccept-Language: de\nUser-Agent: x", nil, ""},
 		{"authority spelled otherwise", plain, "GET /repos/o/r/issues\nHost: API.test.:443", nil, ""},
 		{"other method", plain, "POST /repos/o/r/issues", ErrOutside, ""},
 		{"HEAD is not GET", plain, "HEAD /repos/o/r/issues", ErrOutside, ""},
@@ -92,9 +94,11 @@ func TestHeadHoldsARequestToItsEntry(t *testing.T) {
 		{"another order of names", listed, "GET /repos/o/r/issues?labels=a%20b&state=open&labels=c\n" + version, nil, ""},
 		{"cursor", listed, "GET /repos/o/r/issues?state=open&labels=a+b&labels=c&page=x%2Fy\n" + version, nil,
 			"/repos/o/r/issues?state=open&labels=a%20b&labels=c&page=x%2Fy"},
-		{"cursor twice", listed, "GET /repos/o/r/issues?state=open&labels=a+b&labels=c&page=1&page=2\n" + version, ErrOutside, ""},
+		{"cursor twice", listed, "GET /repos/o/r/issues?state=open&labels=a+b&labels=c&page=1&page=2\n" + version,
+			ErrOutside, ""},
 		{"other value", listed, "GET /repos/o/r/issues?state=all&labels=a+b&labels=c\n" + version, ErrOutside, ""},
-		{"value twice", listed, "GET /repos/o/r/issues?state=open&state=open&labels=a+b&labels=c\n" + version, ErrOutside, ""},
+		{"value twice", listed, "GET /repos/o/r/issues?state=open&state=open&labels=a+b&labels=c\n" + version, ErrOutside,
+			""},
 		{"other order of values", listed, "GET /repos/o/r/issues?state=open&labels=c&labels=a+b\n" + version, ErrOutside, ""},
 		{"parameter missing", listed, "GET /repos/o/r/issues?state=open\n" + version, ErrOutside, ""},
 		{"parameter more", listed, "GET /repos/o/r/issues?state=open&labels=a+b&labels=c&x=1\n" + version, ErrOutside, ""},
@@ -103,7 +107,8 @@ func TestHeadHoldsARequestToItsEntry(t *testing.T) {
 		{"empty name", listed, "GET /repos/o/r/issues?state=open&=1&labels=a+b&labels=c\n" + version, ErrOutside, ""},
 		{"broken percent", listed, "GET /repos/o/r/issues?state=open%&labels=a+b&labels=c\n" + version, ErrOutside, ""},
 		{"header missing", listed, "GET /repos/o/r/issues?state=open&labels=a+b&labels=c", ErrOutside, ""},
-		{"header with other value", listed, "GET /repos/o/r/issues?state=open&labels=a+b&labels=c\nX-GitHub-Api-Version: 1", ErrOutside, ""},
+		{"header with other value", listed,
+			"GET /repos/o/r/issues?state=open&labels=a+b&labels=c\nX-GitHub-Api-Version: 1", ErrOutside, ""},
 		{"header twice", listed, good + version, ErrOutside, ""},
 		{"open header", listed, good + "If-Match: \"abc\"", nil, ""},
 		{"open header twice", listed, good + "If-Match: \"abc\"\nIf-Match: \"d\"", ErrOutside, ""},
@@ -159,9 +164,18 @@ func TestHeadHoldsARequestToItsEntry(t *testing.T) {
 		})
 	}
 	for name, e := range map[string]*wire.Entry{
-		"never header listed":   entry(func(e *wire.Entry) { e.Header = []wire.Match{{Name: "x-http-method-override", Any: true}} }),
-		"header listed twice":   entry(func(e *wire.Entry) { e.Header = []wire.Match{{Name: "A", Optional: true}, {Name: "a", Optional: true}} }),
-		"query listed twice":    entry(func(e *wire.Entry) { e.Query = []wire.Match{{Name: "a", Optional: true}, {Name: "a", Optional: true}} }),
+		"never header listed": entry(func(e *wire.Entry) {
+			e.Header = []wire.Match{{Name: "x-http-method-override",
+				Any: true}}
+		}),
+		"header listed twice": entry(func(e *wire.Entry) {
+			e.Header = []wire.Match{{Name: "A", Optional: true},
+				{Name: "a", Optional: true}}
+		}),
+		"query listed twice": entry(func(e *wire.Entry) {
+			e.Query = []wire.Match{{Name: "a", Optional: true},
+				{Name: "a", Optional: true}}
+		}),
 		"no path":               entry(func(e *wire.Entry) { e.Path = "" }),
 		"open without a path":   entry(func(e *wire.Entry) { e.Path, e.AnyPath = "", true }),
 		"ftp":                   entry(func(e *wire.Entry) { e.Scheme = "ftp" }),
@@ -204,7 +218,8 @@ func TestFollowOnlyTheVeryLocation(t *testing.T) {
 		{"other port", blob, loc("https://x.blob.test:8443/a"), "GET /a\nHost: x.blob.test:8443", ErrOutside},
 		{"evil", blob, loc("https://evil.test/a"), "GET /a\nHost: evil.test", ErrOutside},
 		{"own host with credential", own, loc("https://api.test/b"), "GET /b", nil},
-		{"own host, other port, with credential", own, loc("https://api.test:8443/b"), "GET /b\nHost: api.test:8443", ErrOutside},
+		{"own host, other port, with credential", own, loc("https://api.test:8443/b"), "GET /b\nHost: api.test:8443",
+			ErrOutside},
 		{"other host with credential", own, loc("https://evil.test/b"), "GET /b\nHost: evil.test", ErrOutside},
 		{"second host of a self-hosted account", also, loc("https://127.0.0.1:7443/b"), "GET /b\nHost: 127.0.0.1:7443", nil},
 		{"other method", blob, loc("https://x.blob.test/a"), "POST /a\nHost: x.blob.test", ErrOutside},
@@ -228,7 +243,8 @@ func jcs(s string) []byte { return []byte(s) }
 func TestJSONBodyHasExactlyTheListedLeaves(t *testing.T) {
 	file := []byte("all of it\x00\xff")
 	leaves := []wire.Leaf{
-		{Pointer: "/title", Value: jcs(`"a \"b\" <ü>"`)}, {Pointer: "/draft", Value: jcs(`false`)}, {Pointer: "/n", Value: jcs(`12`)},
+		{Pointer: "/title", Value: jcs(`"a \"b\" <ü>"`)}, {Pointer: "/draft", Value: jcs(`false`)}, {Pointer: "/n",
+			Value: jcs(`12`)},
 		{Pointer: "/labels", Value: jcs(`["x","y"]`)}, {Pointer: "/who/na~1me", Value: jcs(`null`)},
 		{Pointer: "/content", Base64: &wire.FileBody{SHA256: sha256.Sum256(file), Size: int64(len(file))}},
 	}
@@ -333,24 +349,28 @@ func TestPlan(t *testing.T) {
 		kind Kind
 		ok   bool
 	}{
-		"none":                 {wire.Body{}, "POST /", None, true},
-		"none, said":           {wire.Body{}, "POST /\nContent-Length: 0", None, true},
-		"none, but one":        {wire.Body{}, "POST /\nContent-Length: 1", None, false},
-		"none, but chunked":    {wire.Body{}, "POST /\nTransfer-Encoding: chunked", None, false},
-		"none, but a type":     {wire.Body{}, "POST /\nContent-Type: text/plain", None, false},
-		"digest":               {digest, "PUT /\nContent-Type: Text/Calendar; charset=UTF-8\nContent-Length: 1", Whole, true},
-		"digest, chunked":      {digest, "PUT /\nContent-Type: text/calendar\nTransfer-Encoding: chunked", Whole, true},
-		"digest, other type":   {digest, "PUT /\nContent-Type: text/vcard\nContent-Length: 1", None, false},
-		"digest, no type":      {digest, "PUT /\nContent-Length: 1", None, false},
-		"other charset":        {digest, "PUT /\nContent-Type: text/calendar; charset=utf-7\nContent-Length: 1", None, false},
-		"other parameter":      {digest, "PUT /\nContent-Type: text/calendar; method=REQUEST\nContent-Length: 1", None, false},
-		"two parameters":       {digest, "PUT /\nContent-Type: text/calendar; charset=utf-8; method=REQUEST\nContent-Length: 1", None, false},
+		"none":               {wire.Body{}, "POST /", None, true},
+		"none, said":         {wire.Body{}, "POST /\nContent-Length: 0", None, true},
+		"none, but one":      {wire.Body{}, "POST /\nContent-Length: 1", None, false},
+		"none, but chunked":  {wire.Body{}, "POST /\nTransfer-Encoding: chunked", None, false},
+		"none, but a type":   {wire.Body{}, "POST /\nContent-Type: text/plain", None, false},
+		"digest":             {digest, "PUT /\nContent-Type: Text/Calendar; charset=UTF-8\nContent-Length: 1", Whole, true},
+		"digest, chunked":    {digest, "PUT /\nContent-Type: text/calendar\nTransfer-Encoding: chunked", Whole, true},
+		"digest, other type": {digest, "PUT /\nContent-Type: text/vcard\nContent-Length: 1", None, false},
+		"digest, no type":    {digest, "PUT /\nContent-Length: 1", None, false},
+		"other charset":      {digest, "PUT /\nContent-Type: text/calendar; charset=utf-7\nContent-Length: 1", None, false},
+		"other parameter": {digest, "PUT /\nContent-Type: text/calendar; method=REQUEST\nContent-Length: 1", None,
+			false},
+		"two parameters": {digest,
+			"PUT /\nContent-Type: text/calendar; charset=utf-8; method=REQUEST\nContent-Length: 1", None, false},
 		"json":                 {js, "POST /\nContent-Type: application/json\nContent-Length: 7", Whole, true},
 		"json too long":        {js, "POST /\nContent-Type: application/json\nContent-Length: 99999999", None, false},
 		"file":                 {file, "PUT /\nContent-Type: application/octet-stream\nContent-Length: 3", File, true},
 		"file of another size": {file, "PUT /\nContent-Type: application/octet-stream\nContent-Length: 4", None, false},
-		"file chunked":         {file, "PUT /\nContent-Type: application/octet-stream\nTransfer-Encoding: chunked", None, false},
-		"two bindings":         {wire.Body{Media: mediaJSON, SHA256: digest.SHA256, File: file.File}, "PUT /\nContent-Type: application/json\nContent-Length: 3", None, false},
+		"file chunked": {file, "PUT /\nContent-Type: application/octet-stream\nTransfer-Encoding: chunked", None,
+			false},
+		"two bindings": {wire.Body{Media: mediaJSON, SHA256: digest.SHA256, File: file.File},
+			"PUT /\nContent-Type: application/json\nContent-Length: 3", None, false},
 	} {
 		kind, _, err := Plan(&c.b, parse(t, c.raw))
 		if kind != c.kind || (err == nil) != c.ok {
@@ -364,7 +384,8 @@ func TestStreamHoldsTheLastBlockBack(t *testing.T) {
 		data := bytes.Repeat([]byte("x"), n)
 		f := &wire.FileBody{SHA256: sha256.Sum256(data), Size: int64(n)}
 		var out bytes.Buffer
-		if sent, err := Stream(&out, bytes.NewReader(data), f, make([]byte, 100)); err != nil || sent != int64(n) || out.Len() != n {
+		if sent, err := Stream(&out, bytes.NewReader(data), f, make([]byte, 100)); err != nil || sent != int64(n) ||
+			out.Len() != n {
 			t.Errorf("%d bytes: sent %d, %v", n, sent, err)
 		}
 		if n == 0 {
@@ -377,7 +398,8 @@ func TestStreamHoldsTheLastBlockBack(t *testing.T) {
 			t.Errorf("%d bytes, other content: sent %d, %v", n, sent, err)
 		}
 		out.Reset()
-		if sent, err := Stream(&out, bytes.NewReader(data[1:]), f, make([]byte, 100)); !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) || sent >= int64(n) {
+		if sent, err := Stream(&out, bytes.NewReader(data[1:]), f, make([]byte, 100)); !errors.Is(err,
+			io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) || sent >= int64(n) {
 			t.Errorf("%d bytes, cut: sent %d, %v", n, sent, err)
 		}
 	}
@@ -387,10 +409,12 @@ func TestStreamHoldsTheLastBlockBack(t *testing.T) {
 func FuzzEnvelope(f *testing.F) {
 	f.Add("GET /repos/o/r/issues?state=open&page=2 HTTP/1.1\r\nHost: api.test\r\nX-V: 1\r\n\r\n", []byte(`{"a":"x"}`))
 	f.Add("GET /repos/o/r/issues/..%2f HTTP/1.1\r\nHost: api.test\r\nX-Http-Method: 1\r\n\r\n", []byte(`{"a":"x","a":1}`))
-	f.Add("GET /repos/o/r/issues/a%20b?page=%C3%A4 HTTP/1.1\r\nHost: API.test.\r\nAccept: b\r\n\r\n", []byte(`{"\u0061":"\u0078"}`))
+	f.Add("GET /repos/o/r/issues/a%20b?page=%C3%A4 HTTP/1.1\r\nHost: API.test.\r\nAccept: b\r\n\r\n",
+		[]byte(`{"\u0061":"\u0078"}`))
 	e := entry(func(e *wire.Entry) {
 		e.AnyPath = true
-		e.Query = []wire.Match{{Name: "state", Values: []string{"open"}, Optional: true}, {Name: "page", Any: true, Optional: true}}
+		e.Query = []wire.Match{{Name: "state", Values: []string{"open"}, Optional: true}, {Name: "page", Any: true,
+			Optional: true}}
 		e.Header = []wire.Match{{Name: "X-V", Values: []string{"1"}, Optional: true}}
 	})
 	leaves := []wire.Leaf{{Pointer: "/a", Value: jcs(`"x"`)}}

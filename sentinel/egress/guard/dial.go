@@ -107,7 +107,8 @@ type attempt struct {
 
 // race connects to the addresses in order, each a little after the one before or as soon as that failed; the first
 // connection wins and the others are closed.
-func (d *Dialer) race(ctx context.Context, to Authority, addrs []netip.Addr, permits []netip.AddrPort) (net.Conn, error) {
+func (d *Dialer) race(ctx context.Context, to Authority, addrs []netip.Addr, permits []netip.AddrPort) (net.Conn,
+	error) {
 	if len(addrs) == 1 {
 		return d.connect(ctx, netip.AddrPortFrom(addrs[0], to.Port), permits)
 	}

@@ -20,7 +20,8 @@ func TestReadTakesTheHeadApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Request{Method: "POST", Path: "/a/b%20c", Query: "x=1&y", HasQuery: true, Host: "v.test", Length: 3, Close: true,
+	want := Request{Method: "POST", Path: "/a/b%20c", Query: "x=1&y", HasQuery: true, Host: "v.test", Length: 3,
+		Close:  true,
 		Fields: []Field{{"Content-Type", "text/plain"}, {"X-A", "1"}, {"X-A", "2"}}}
 	if fmt.Sprint(*r) != fmt.Sprint(want) {
 		t.Errorf("got %+v\nwant %+v", *r, want)

@@ -89,7 +89,8 @@ func (x *exchange) remember(resp *http.Response) {
 
 // unusable refuses an answer that cannot be let through; the request has left.
 func unusable(why string) *refusal {
-	return refuse(http.StatusBadGateway, wire.CodeUnknown, nextLook, errors.New("the server's answer cannot be used: "+why))
+	return refuse(http.StatusBadGateway, wire.CodeUnknown, nextLook,
+		errors.New("the server's answer cannot be used: "+why))
 }
 
 // output is one answer on its way to the worker.

@@ -129,7 +129,8 @@ func TestStaleConnectionsAreNotUsed(t *testing.T) {
 	w := newWorld(t)
 	w.grant("g", c, addr, func(r *wire.ResolveResp) { r.Entry.Method = "POST" })
 	for range 5 {
-		if _, body, err := w.do(w.request("POST", fmt.Sprintf("vendor-a.test:%d", addr.Port()), "/a", "g", 0, nil)); err != nil || body != "ok" {
+		if _, body, err := w.do(w.request("POST", fmt.Sprintf("vendor-a.test:%d", addr.Port()), "/a", "g", 0,
+			nil)); err != nil || body != "ok" {
 			t.Fatalf("%v, %q", err, body)
 		}
 		<-ended
@@ -275,13 +276,16 @@ func TestAnswersThatCannotBeScrubbedAreRefused(t *testing.T) {
 		h    func(http.ResponseWriter)
 		code wire.Code
 	}{
-		"br":      {func(w http.ResponseWriter) { w.Header().Set("Content-Encoding", "br"); fmt.Fprint(w, "x") }, wire.CodeUnknown},
-		"deflate": {func(w http.ResponseWriter) { w.Header().Set("Content-Encoding", "deflate"); fmt.Fprint(w, "x") }, wire.CodeUnknown},
+		"br": {func(w http.ResponseWriter) { w.Header().Set("Content-Encoding", "br"); fmt.Fprint(w, "x") },
+			wire.CodeUnknown},
+		"deflate": {func(w http.ResponseWriter) { w.Header().Set("Content-Encoding", "deflate"); fmt.Fprint(w, "x") },
+			wire.CodeUnknown},
 		"gzip twice": {func(w http.ResponseWriter) {
 			w.Header().Set("Content-Encoding", "gzip, gzip")
 			_, _ = w.Write(zip(string(zip(secret))))
 		}, wire.CodeUnknown},
-		"says gzip": {func(w http.ResponseWriter) { w.Header().Set("Content-Encoding", "gzip"); fmt.Fprint(w, "x") }, wire.CodeUnknown},
+		"says gzip": {func(w http.ResponseWriter) { w.Header().Set("Content-Encoding", "gzip"); fmt.Fprint(w, "x") },
+			wire.CodeUnknown},
 		"a part of gzip": {func(w http.ResponseWriter) {
 			w.Header().Set("Content-Encoding", "gzip")
 			w.WriteHeader(206)
@@ -497,7 +501,8 @@ func TestInterimAnswersAndKeepAliveHints(t *testing.T) {
 			if _, err := readRequest(br); err != nil {
 				return
 			}
-			_, _ = io.WriteString(conn, "HTTP/1.1 103 Early Hints\r\nLink: "+secret+"\r\n\r\nHTTP/1.1 200 OK\r\nKeep-Alive: timeout=1\r\nContent-Length: 2\r\n\r\nok")
+			_, _ = io.WriteString(conn, "HTTP/1.1 103 Early Hints\r\nLink: "+secret+"\r\n\r\n"+
+				"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1\r\nContent-Length: 2\r\n\r\nok")
 		}
 	})
 	w := newWorld(t)
@@ -528,7 +533,8 @@ func TestHeadAndEmptyAnswers(t *testing.T) {
 	for _, h2 := range []int{16, -1} {
 		w := newWorld(t, func(s *Server) { s.H2After = h2 })
 		conn, br := w.dial()
-		for i, x := range []struct{ method, path, length string }{{"HEAD", "/a", "1234"}, {"GET", "/204", ""}, {"GET", "/304", ""}} {
+		for i, x := range []struct{ method, path, length string }{{"HEAD", "/a", "1234"}, {"GET", "/204", ""}, {"GET",
+			"/304", ""}} {
 			w.grant("g", c, v.addr, func(r *wire.ResolveResp) { r.Entry.Method, r.Entry.Path = x.method, x.path })
 			fmt.Fprint(conn, rawHead(x.method, fmt.Sprintf("vendor-a.test:%d", v.addr.Port()), x.path, "g", i, ""))
 			resp, err := http.ReadResponse(br, &http.Request{Method: x.method})
@@ -566,7 +572,8 @@ func TestPlainHTTPOnlyToAPermittedLoopback(t *testing.T) {
 }
 
 func TestOnlyWorkersAreServed(t *testing.T) {
-	for name, who := range map[string]peertest.As{"cell": peertest.Cell("work", "payload"), "person": peertest.Person(1000),
+	for name, who := range map[string]peertest.As{"cell": peertest.Cell("work", "payload"),
+		"person":   peertest.Person(1000),
 		"sentinel": peertest.Daemon("sentinel"), "nobody": {}} {
 		w := newWorld(t, func(s *Server) {
 			l := s.Listener.(*peer.Listener)

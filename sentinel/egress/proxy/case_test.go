@@ -45,12 +45,14 @@ func TestCase_LK03_RedirectCarriesNothing(t *testing.T) {
 	}{
 		{bearer, "Authorization"}, {wire.Placement{Kind: "header", Name: "X-Api-Key"}, "X-Api-Key"},
 		{wire.Placement{Kind: "header", Name: "PRIVATE-TOKEN"}, "Private-Token"},
-		{wire.Placement{Kind: "header", Name: "Cookie", Prefix: "session="}, "Cookie"}, {wire.Placement{Kind: "query", Name: "key"}, ""},
+		{wire.Placement{Kind: "header", Name: "Cookie", Prefix: "session="}, "Cookie"}, {wire.Placement{Kind: "query",
+			Name: "key"}, ""},
 	}
 	for _, place := range places {
 		for _, loc := range []string{
 			fmt.Sprintf("https://evil.test:%d/x", evilPort), fmt.Sprintf("https://vendor-a.test:%d/x", evilPort),
-			fmt.Sprintf("http://vendor-a.test:%d/x", v.addr.Port()), fmt.Sprintf("//evil.test:%d/x", evilPort), "/same", "relative",
+			fmt.Sprintf("http://vendor-a.test:%d/x", v.addr.Port()), fmt.Sprintf("//evil.test:%d/x", evilPort), "/same",
+			"relative",
 		} {
 			location = loc
 			w := newWorld(t)
@@ -138,9 +140,11 @@ func TestCase_LK03_RedirectCarriesNothing(t *testing.T) {
 func TestCase_LK04_VendorQuotesTheKey(t *testing.T) {
 	c := newCA(t)
 	b64 := base64.StdEncoding.EncodeToString([]byte("xx" + secret + "yy"))
-	forms := map[string]string{"plain": secret, "base64": b64, "url base64": base64.RawURLEncoding.EncodeToString([]byte("x" + secret)),
-		"percent": strings.ReplaceAll(url.QueryEscape(secret), "-", "%2D"), "json": strings.ReplaceAll(secret, "-", `\u002d`),
-		"html": strings.ReplaceAll(html.EscapeString(secret), "-", "&#45;")}
+	forms := map[string]string{"plain": secret, "base64": b64,
+		"url base64": base64.RawURLEncoding.EncodeToString([]byte("x" + secret)),
+		"percent":    strings.ReplaceAll(url.QueryEscape(secret), "-", "%2D"),
+		"json":       strings.ReplaceAll(secret, "-", `\u002d`),
+		"html":       strings.ReplaceAll(html.EscapeString(secret), "-", "&#45;")}
 	inside := b64[4:20]
 	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		for name, form := range forms {
@@ -195,10 +199,12 @@ func TestCase_LK04_VendorQuotesTheKey(t *testing.T) {
 							t.Errorf("%q came through: %q", f, all)
 						}
 					}
-					if strings.Count(body, sur) != 2 || !strings.HasPrefix(body, `{"error":"key `) || !strings.Contains(body, ` is not valid"}`) {
+					if strings.Count(body, sur) != 2 || !strings.HasPrefix(body, `{"error":"key `) || !strings.Contains(body,
+						` is not valid"}`) {
 						t.Errorf("body %q", body)
 					}
-					if resp.Trailer.Get("X-Echo") == "" || resp.Header.Get("Set-Cookie") != "" || resp.Header.Get("Content-Digest") != "" {
+					if resp.Trailer.Get("X-Echo") == "" || resp.Header.Get("Set-Cookie") != "" ||
+						resp.Header.Get("Content-Digest") != "" {
 						t.Errorf("headers %v, trailers %v", resp.Header, resp.Trailer)
 					}
 					if s := w.sent(1)[0]; s.Swapped < 4 || !s.Complete || s.Status != 401 {
@@ -220,7 +226,8 @@ func TestCase_LK04_ServerSentEventsAreScrubbedAtOnce(t *testing.T) {
 	v := startVendor(t, c.leaf(t, hour(), "vendor-a.test"), func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		_ = http.NewResponseController(w).Flush()
-		for _, event := range []string{"data: hello\n\n", ": keep-alive\n\n", "data: your key " + secret + "\n\n", "data: g\n\n"} {
+		for _, event := range []string{"data: hello\n\n", ": keep-alive\n\n", "data: your key " + secret + "\n\n",
+			"data: g\n\n"} {
 			<-next
 			_, _ = io.WriteString(w, event)
 			_ = http.NewResponseController(w).Flush()
@@ -256,7 +263,8 @@ func TestCase_LK07_AccessLogKeepsNoValues(t *testing.T) {
 	host := fmt.Sprintf("vendor-a.test:%d", v.addr.Port())
 	const value = "VALUE-that-must-not-be-logged"
 	body := "token=" + value
-	for i, p := range []wire.Placement{bearer, {Kind: "header", Name: "Cookie", Prefix: "s="}, {Kind: "header", Name: "X-Goog-Api-Key"},
+	for i, p := range []wire.Placement{bearer, {Kind: "header", Name: "Cookie", Prefix: "s="}, {Kind: "header",
+		Name: "X-Goog-Api-Key"},
 		{Kind: "query", Name: "key"}, {Kind: "path", Prefix: "bot"}, {Kind: "basic", User: "ada"}} {
 		for _, allowed := range []bool{true, false} {
 			g := fmt.Sprintf("g%d%v", i, allowed)
@@ -305,7 +313,8 @@ func TestCase_LK07_AccessLogKeepsNoValues(t *testing.T) {
 			t.Errorf("the reports have %q", bad)
 		}
 	}
-	if !strings.Contains(log, "X-Note") || !strings.Contains(log, "vendor-a.test") || !strings.Contains(log, "outside_envelope") {
+	if !strings.Contains(log, "X-Note") || !strings.Contains(log, "vendor-a.test") || !strings.Contains(log,
+		"outside_envelope") {
 		t.Errorf("the log lacks names: %s", log)
 	}
 	if len(v.seen()) != 6 {
@@ -432,8 +441,10 @@ func TestCase_SW05_BodiesArriveWholeOrNotAtAll(t *testing.T) {
 			media, text string
 			body        wire.Body
 		}{
-			"multipart": {"multipart/form-data", multipart, wire.Body{Media: "multipart/form-data", SHA256: wire.Sum([]byte(multipart))}},
-			"json": {"application/json", jsonBody, wire.Body{Media: "application/json", JSON: []wire.Leaf{{Pointer: "/a", Value: []byte(`"b"`)},
+			"multipart": {"multipart/form-data", multipart, wire.Body{Media: "multipart/form-data",
+				SHA256: wire.Sum([]byte(multipart))}},
+			"json": {"application/json", jsonBody, wire.Body{Media: "application/json", JSON: []wire.Leaf{{Pointer: "/a",
+				Value: []byte(`"b"`)},
 				{Pointer: "/n", Value: []byte(`1`)}}}},
 		} {
 			for _, chunked := range []bool{false, true} {
@@ -460,10 +471,12 @@ func TestCase_SW05_BodiesArriveWholeOrNotAtAll(t *testing.T) {
 			r.Entry.Method = "PUT"
 			r.Entry.Body = wire.Body{Media: "text/plain", File: &wire.FileBody{SHA256: wire.Sum(file), Size: int64(len(file))}}
 		})
-		for name, part := range map[string][]byte{"half": file[:len(file)/2], "other": append(bytes.Repeat([]byte("x"), len(file)-1), 'y')} {
+		for name, part := range map[string][]byte{"half": file[:len(file)/2], "other": append(bytes.Repeat([]byte("x"),
+			len(file)-1), 'y')} {
 			before := len(v.seen())
 			conn, _ := w.dial()
-			fmt.Fprint(conn, rawHead("PUT", host, "/a", "file", 0, fmt.Sprintf("Content-Type: text/plain\r\nContent-Length: %d\r\n", len(file))))
+			fmt.Fprint(conn, rawHead("PUT", host, "/a", "file", 0,
+				fmt.Sprintf("Content-Type: text/plain\r\nContent-Length: %d\r\n", len(file))))
 			_, _ = conn.Write(part)
 			if name == "half" {
 				_ = conn.Close()
@@ -492,7 +505,8 @@ func TestCase_SW05_BodiesArriveWholeOrNotAtAll(t *testing.T) {
 		})
 		before := len(v.seen())
 		conn, _ := w.dial()
-		fmt.Fprint(conn, rawHead("POST", host, "/a", "json", 0, fmt.Sprintf("Content-Type: application/json\r\nContent-Length: %d\r\n", len(jsonBody)))+jsonBody[:5])
+		fmt.Fprint(conn, rawHead("POST", host, "/a", "json", 0,
+			fmt.Sprintf("Content-Type: application/json\r\nContent-Length: %d\r\n", len(jsonBody)))+jsonBody[:5])
 		_ = conn.Close()
 		if s := w.sent(7)[6]; s.Left || s.Err == nil {
 			t.Errorf("report %+v", s)
@@ -505,14 +519,17 @@ func TestCase_SW05_BodiesArriveWholeOrNotAtAll(t *testing.T) {
 
 func TestCase_HT05_EveryRequestIsJudgedAlone(t *testing.T) {
 	c := newCA(t)
-	v := startVendor(t, c.leaf(t, hour(), "vendor-a.test"), func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "ok") })
+	v := startVendor(t, c.leaf(t, hour(), "vendor-a.test"), func(w http.ResponseWriter,
+		r *http.Request) {
+		fmt.Fprint(w, "ok")
+	})
 	w := newWorld(t)
 	w.grant("g", c, v.addr, func(r *wire.ResolveResp) { r.Entry.Path = "/allowed" })
 	host := fmt.Sprintf("vendor-a.test:%d", v.addr.Port())
 	allowed := rawHead("GET", host, "/allowed", "g", 0, "")
 	forbidden := rawHead("DELETE", host, "/forbidden", "g", 0, "")
 	elsewhere := rawHead("GET", "vendor-b.test", "/allowed", "g", 0, "")
-	bare := "GET /allowed HTTP/1.1\r\nHost: " + host + "\r\n\r\n" // what a second request without words of its own would get
+	bare := "GET /allowed HTTP/1.1\r\nHost: " + host + "\r\n\r\n" // without words of its own
 	for name, writes := range map[string][]string{
 		"one by one": {allowed, forbidden, elsewhere, bare, allowed},
 		"pipelined":  {allowed + forbidden + elsewhere + bare + allowed},
@@ -551,7 +568,8 @@ func TestCase_HT05_EveryRequestIsJudgedAlone(t *testing.T) {
 	// Smuggling: a body that holds a request, and two lengths.
 	before := len(v.seen())
 	conn, br := w.dial()
-	fmt.Fprint(conn, rawHead("GET", host, "/allowed", "g", 0, fmt.Sprintf("Content-Length: %d\r\nTransfer-Encoding: chunked\r\n", len(forbidden)))+forbidden)
+	fmt.Fprint(conn, rawHead("GET", host, "/allowed", "g", 0,
+		fmt.Sprintf("Content-Length: %d\r\nTransfer-Encoding: chunked\r\n", len(forbidden)))+forbidden)
 	resp, err := http.ReadResponse(br, nil)
 	if err != nil || resp.StatusCode != 400 || !resp.Close {
 		t.Errorf("two framings: %v, %+v", err, resp)
@@ -579,7 +597,8 @@ func TestCase_HT06_UpstreamCertificateIsVerified(t *testing.T) {
 			resp, _, err := w.get(v.addr, "/a", "g")
 			w.wantRefusal(err, wire.CodeVendorDown, 502, resp)
 			var refusal *wire.Error
-			if !errors.As(err, &refusal) || !strings.Contains(refusal.Reason, x.say) || !strings.Contains(refusal.Reason, "server") {
+			if !errors.As(err, &refusal) || !strings.Contains(refusal.Reason, x.say) || !strings.Contains(refusal.Reason,
+				"server") {
 				t.Errorf("says %v, want %q", err, x.say)
 			}
 			if len(v.seen()) != 0 {
@@ -604,7 +623,8 @@ func TestCase_HT06_UpstreamCertificateIsVerified(t *testing.T) {
 		w.wantRefusal(err, wire.CodeVendorDown, 502, resp)
 	})
 	t.Run("old TLS", func(t *testing.T) {
-		ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{good.leaf(t, hour(), "vendor-a.test")},
+		ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{good.leaf(t, hour(),
+			"vendor-a.test")},
 			MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10})
 		if err != nil {
 			t.Skipf("loopback skipped: %v", err)
@@ -651,9 +671,12 @@ func baseAt(host string, permit ...string) func(*wire.ResolveResp) {
 
 func TestCase_EG01_WrappedAddressesOnTheWorkerPath(t *testing.T) {
 	c := newCA(t)
-	v := startVendor(t, c.leaf(t, hour(), "vendor-a.test", "wrapped.test", "127.0.0.1"), func(http.ResponseWriter, *http.Request) {})
+	v := startVendor(t, c.leaf(t, hour(), "vendor-a.test", "wrapped.test", "127.0.0.1"), func(http.ResponseWriter,
+		*http.Request) {
+	})
 	w := newWorld(t)
-	for i, addr := range []string{"::ffff:127.0.0.1", "::127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::1", "fec0::1", "::ffff:a9fe:a9fe",
+	for i, addr := range []string{"::ffff:127.0.0.1", "::127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::1", "fec0::1",
+		"::ffff:a9fe:a9fe",
 		"64:ff9b:1::7f00:1", "2001::1", "100.64.0.1", "::1", "127.0.0.1"} {
 		literal, named := fmt.Sprint("l", i), fmt.Sprint("n", i)
 		a := netip.MustParseAddr(addr)
@@ -744,10 +767,12 @@ func TestCase_EG03_MetadataOnTheWorkerPath(t *testing.T) {
 		w.Header().Set("Location", "https://169.254.169.254/latest")
 		w.WriteHeader(302)
 	})
-	for i, host := range []string{"[fd00:ec2::254]", "169.254.170.2", "100.100.100.200", "metadata.google.internal", "192.0.0.192",
+	for i, host := range []string{"[fd00:ec2::254]", "169.254.170.2", "100.100.100.200", "metadata.google.internal",
+		"192.0.0.192",
 		"169.254.169.254"} {
 		g := fmt.Sprint("g", i)
-		w.grant(g, c, netip.MustParseAddrPort("127.0.0.1:80"), baseAt(host, "169.254.169.254:80", "[fd00:ec2::254]:80", "192.0.0.192:80",
+		w.grant(g, c, netip.MustParseAddrPort("127.0.0.1:80"), baseAt(host, "169.254.169.254:80", "[fd00:ec2::254]:80",
+			"192.0.0.192:80",
 			"100.100.100.200:80", "169.254.170.2:80"))
 		resp, _, err := w.do(w.request("GET", host+":80", "/a", g, 0, nil))
 		w.wantRefusal(err, wire.CodeBadTarget, 502, resp)
@@ -771,13 +796,17 @@ func TestCase_EG03_MetadataOnTheWorkerPath(t *testing.T) {
 func TestCase_EG04_OneFormOfAHostOnTheWorkerPath(t *testing.T) {
 	c := newCA(t)
 	var sni string
-	v := startVendor(t, c.leaf(t, hour(), "vendor-a.test"), func(w http.ResponseWriter, r *http.Request) { sni = r.TLS.ServerName })
+	v := startVendor(t, c.leaf(t, hour(), "vendor-a.test"), func(w http.ResponseWriter,
+		r *http.Request) {
+		sni = r.TLS.ServerName
+	})
 	w := newWorld(t)
 	for i, base := range []string{"vendor-a.test", "vendor-a.test.", "Vendor-A.TEST"} {
 		g := fmt.Sprint("g", i)
 		w.grant(g, c, v.addr, baseAt(base, v.addr.String()))
-		for host, ok := range map[string]bool{"vendor-a.test": true, "VENDOR-a.test": true, "vendor-a.test.": true, "vendor-a.test..": false,
-			"evil.test": false, "vendor-a.test.evil.test": false} {
+		for host, ok := range map[string]bool{"vendor-a.test": true, "VENDOR-a.test": true, "vendor-a.test.": true,
+			"vendor-a.test..": false,
+			"evil.test":       false, "vendor-a.test.evil.test": false} {
 			sni = ""
 			conn, br := w.dial()
 			fmt.Fprint(conn, rawHead("GET", fmt.Sprintf("%s:%d", host, v.addr.Port()), "/a", g, 0, ""))
@@ -809,7 +838,8 @@ func TestCase_EG06_TargetsThatTwoParsersReadDifferently(t *testing.T) {
 	w := newWorld(t)
 	host := fmt.Sprintf("vendor-a.test:%d", v.addr.Port())
 	w.grant("g", c, v.addr, func(r *wire.ResolveResp) { r.Entry.Path, r.Entry.AnyPath = "/", true })
-	for _, line := range []string{`http://127.0.0.1:9\@198.51.100.7/`, "https://vendor-a.test@evil.test/", "//evil.test/", `/\evil.test`,
+	for _, line := range []string{`http://127.0.0.1:9\@198.51.100.7/`, "https://vendor-a.test@evil.test/",
+		"//evil.test/", `/\evil.test`,
 		"https://evil.test#@vendor-a.test/", "/a#@evil.test", "*", "vendor-a.test:443", "/a\tb", "/%2e%2e/", "/a/../b"} {
 		conn, br := w.dial()
 		fmt.Fprint(conn, rawHead("GET", host, line, "g", 0, ""))
@@ -818,7 +848,8 @@ func TestCase_EG06_TargetsThatTwoParsersReadDifferently(t *testing.T) {
 			t.Errorf("%s: %v, %+v", line, err, resp)
 		}
 	}
-	for _, h := range []string{"vendor-a.test@evil.test", host + `\@evil.test`, "vendor-a.test#evil.test", "ven\tdor-a.test", host + "/"} {
+	for _, h := range []string{"vendor-a.test@evil.test", host + `\@evil.test`, "vendor-a.test#evil.test",
+		"ven\tdor-a.test", host + "/"} {
 		conn, br := w.dial()
 		fmt.Fprint(conn, rawHead("GET", h, "/a", "g", 0, ""))
 		resp, err := http.ReadResponse(br, nil)
@@ -830,7 +861,8 @@ func TestCase_EG06_TargetsThatTwoParsersReadDifferently(t *testing.T) {
 		t.Errorf("the vendor got %+v", v.seen())
 	}
 	// A Location that two parsers read differently is passed on as text and cannot be followed.
-	for _, to := range []string{"https://vendor-a.test@evil.test/", `https://evil.test\.vendor-a.test/`, "https:/\\evil.test", "https:///evil.test",
+	for _, to := range []string{"https://vendor-a.test@evil.test/", `https://evil.test\.vendor-a.test/`,
+		"https:/\\evil.test", "https:///evil.test",
 		"https://evil.test#@vendor-a.test/"} {
 		if u, err := resolveLocation(guard.Authority{}, to); err == nil {
 			t.Errorf("Location %s is read as %s", to, u)

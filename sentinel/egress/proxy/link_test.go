@@ -54,7 +54,8 @@ func TestReportsArriveWhateverHappensToSentinel(t *testing.T) {
 	var mu sync.Mutex
 	got := map[uint64]int{}
 	var answer error
-	verb := daemon.On("sent", peer.Daemon("egress"), func(_ context.Context, _ *daemon.Call, s *wire.SentReq) (*wire.Empty, error) {
+	verb := daemon.On("sent", peer.Daemon("egress"), func(_ context.Context, _ *daemon.Call,
+		s *wire.SentReq) (*wire.Empty, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		got[s.Seq]++
@@ -129,13 +130,15 @@ func TestResolverAsksOnceAndSaysWhatItKnows(t *testing.T) {
 		return r.Resolve(context.Background(), &wire.ResolveReq{Grant: "g", Worker: "vendora", Entry: 1})
 	}
 	var refusal *wire.Error
-	if resp, err := ask(); resp != nil || !errors.As(err, &refusal) || refusal.Code != wire.CodeUnavailable || errors.Is(err, daemon.ErrSent) {
+	if resp, err := ask(); resp != nil || !errors.As(err, &refusal) || refusal.Code != wire.CodeUnavailable ||
+		errors.Is(err, daemon.ErrSent) {
 		t.Errorf("without authd: %v, %v", resp, err)
 	}
 	var mu sync.Mutex
 	asked := 0
 	hang := make(chan struct{})
-	verb := daemon.On("resolve", peer.Daemon("egress"), func(ctx context.Context, _ *daemon.Call, req *wire.ResolveReq) (*wire.ResolveResp, error) {
+	verb := daemon.On("resolve", peer.Daemon("egress"), func(ctx context.Context, _ *daemon.Call,
+		req *wire.ResolveReq) (*wire.ResolveResp, error) {
 		mu.Lock()
 		asked++
 		mu.Unlock()
@@ -162,14 +165,16 @@ func TestResolverAsksOnceAndSaysWhatItKnows(t *testing.T) {
 	if n := len(r.idle); n == 0 || n > maxResolvers {
 		t.Errorf("%d connections are kept", n)
 	}
-	if _, err := r.Resolve(t.Context(), &wire.ResolveReq{Grant: "bad"}); !errors.As(err, &refusal) || refusal.Code != wire.CodeBadGrant ||
+	if _, err := r.Resolve(t.Context(), &wire.ResolveReq{Grant: "bad"}); !errors.As(err, &refusal) ||
+		refusal.Code != wire.CodeBadGrant ||
 		errors.Is(err, daemon.ErrSent) {
 		t.Errorf("refused: %v", err)
 	}
 	// authd goes in the middle of a question: it may have counted.
 	stopped := make(chan struct{})
 	go func(stop func()) { <-hang; stop(); close(stopped) }(stop)
-	if _, err := r.Resolve(t.Context(), &wire.ResolveReq{Grant: "hang"}); !errors.As(err, &refusal) || refusal.Code != wire.CodeUnavailable ||
+	if _, err := r.Resolve(t.Context(), &wire.ResolveReq{Grant: "hang"}); !errors.As(err, &refusal) ||
+		refusal.Code != wire.CodeUnavailable ||
 		!errors.Is(err, daemon.ErrSent) {
 		t.Errorf("gone midway: %v", err)
 	}

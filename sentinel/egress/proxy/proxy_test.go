@@ -55,7 +55,8 @@ func TestCarriesARequestAndItsAnswer(t *testing.T) {
 				t.Fatalf("%d requests over %d connections", len(all), v.conns())
 			}
 			got := all[0]
-			if got.Proto != proto || got.Target != "/a?q=a%20b%26c" || got.Host != fmt.Sprintf("vendor-a.test:%d", v.addr.Port()) {
+			if got.Proto != proto || got.Target != "/a?q=a%20b%26c" || got.Host != fmt.Sprintf("vendor-a.test:%d",
+				v.addr.Port()) {
 				t.Errorf("got %+v", got)
 			}
 			want := map[string]string{"Authorization": "Bearer " + secret, "X-Api": "1", "Accept": "text/plain",
@@ -91,15 +92,21 @@ func TestOutsideTheEnvelopeNothingLeaves(t *testing.T) {
 		code   wire.Code
 		status int
 	}{
-		"other path":         {func(r *http.Request) { r.URL.Path = "/b" }, wire.CodeBadEnvelope, 403},
-		"other method":       {func(r *http.Request) { r.Method = "DELETE" }, wire.CodeBadEnvelope, 403},
-		"query":              {func(r *http.Request) { r.URL.RawQuery = "x=1" }, wire.CodeBadEnvelope, 403},
-		"override":           {func(r *http.Request) { r.Header.Set("X-HTTP-Method-Override", "DELETE") }, wire.CodeBadEnvelope, 403},
-		"body":               {func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(strings.NewReader("x")), 1 }, wire.CodeBadEnvelope, 403},
-		"other host":         {func(r *http.Request) { r.Host = "evil.test" }, wire.CodeBadEnvelope, 421},
-		"no surrogate":       {func(r *http.Request) { r.Header.Del("Authorization") }, wire.CodeBadSurrogate, 403},
-		"other surrogate":    {func(r *http.Request) { r.Header.Set(HeaderSurrogate, "ghp_other") }, wire.CodeBadSurrogate, 403},
-		"other place":        {func(r *http.Request) { r.Header.Set("Authorization", "token "+sur) }, wire.CodeBadSurrogate, 403},
+		"other path":   {func(r *http.Request) { r.URL.Path = "/b" }, wire.CodeBadEnvelope, 403},
+		"other method": {func(r *http.Request) { r.Method = "DELETE" }, wire.CodeBadEnvelope, 403},
+		"query":        {func(r *http.Request) { r.URL.RawQuery = "x=1" }, wire.CodeBadEnvelope, 403},
+		"override": {func(r *http.Request) { r.Header.Set("X-HTTP-Method-Override", "DELETE") },
+			wire.CodeBadEnvelope, 403},
+		"body": {func(r *http.Request) {
+			r.Body, r.ContentLength = io.NopCloser(strings.NewReader("x")),
+				1
+		}, wire.CodeBadEnvelope, 403},
+		"other host":   {func(r *http.Request) { r.Host = "evil.test" }, wire.CodeBadEnvelope, 421},
+		"no surrogate": {func(r *http.Request) { r.Header.Del("Authorization") }, wire.CodeBadSurrogate, 403},
+		"other surrogate": {func(r *http.Request) { r.Header.Set(HeaderSurrogate, "ghp_other") },
+			wire.CodeBadSurrogate, 403},
+		"other place": {func(r *http.Request) { r.Header.Set("Authorization", "token "+sur) },
+			wire.CodeBadSurrogate, 403},
 		"unknown grant":      {func(r *http.Request) { r.Header.Set(HeaderGrant, "g2") }, wire.CodeBadGrant, 403},
 		"other entry":        {func(r *http.Request) { r.Header.Set(HeaderEntry, "1") }, wire.CodeBadGrant, 403},
 		"entry is no number": {func(r *http.Request) { r.Header.Set(HeaderEntry, "-1") }, wire.CodeBadGrant, 403},

@@ -55,7 +55,8 @@ func classify(err error) *refusal {
 	case errors.Is(err, swap.ErrSurrogate):
 		return refuse(http.StatusForbidden, wire.CodeBadSurrogate, nextBug, err)
 	case errors.Is(err, swap.ErrPlace):
-		return refuse(http.StatusForbidden, wire.CodeBadCredential, "store the credential anew with `doorward account add`", err)
+		return refuse(http.StatusForbidden, wire.CodeBadCredential,
+			"store the credential anew with `doorward account add`", err)
 	case errors.Is(err, head.ErrTooLarge):
 		return refuse(http.StatusRequestHeaderFieldsTooLarge, wire.CodeTooLarge, nextBug, err)
 	case errors.Is(err, head.ErrMalformed):

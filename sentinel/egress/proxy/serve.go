@@ -261,7 +261,8 @@ func (x *exchange) resolve(ctx context.Context) error {
 	}
 	x.sent.Grant = grant
 	x.a = x.s.live.begin(grant, x.c)
-	resp, err := x.s.Resolve(ctx, &wire.ResolveReq{Grant: grant, Surrogate: surrogate, Worker: x.c.Peer.Name, Entry: int(n)})
+	resp, err := x.s.Resolve(ctx, &wire.ResolveReq{Grant: grant, Surrogate: surrogate, Worker: x.c.Peer.Name,
+		Entry: int(n)})
 	if err != nil {
 		x.owed = errors.Is(err, daemon.ErrSent) // else authd has it on record, and nothing was released
 		return err

@@ -320,9 +320,11 @@ func (w *world) log() string {
 
 // grant makes an entry of a grant for a server at v, with the credential as a bearer token. change may alter it.
 func (w *world) grant(name string, c *ca, v netip.AddrPort, change ...func(*wire.ResolveResp)) {
-	r := wire.ResolveResp{Secret: secret, Placement: bearer, Scrub: []string{secret}, CA: c.pem, Permit: []string{v.String()},
-		Call: "call", Cell: "work", Account: "acct", Generation: 1,
-		Entry: wire.Entry{Name: "e" + strconv.Itoa(len(w.grants[name])), Scheme: "https", Host: "vendor-a.test", Port: int(v.Port()), Method: "GET",
+	r := wire.ResolveResp{Secret: secret, Placement: bearer, Scrub: []string{secret}, CA: c.pem,
+		Permit: []string{v.String()},
+		Call:   "call", Cell: "work", Account: "acct", Generation: 1,
+		Entry: wire.Entry{Name: "e" + strconv.Itoa(len(w.grants[name])), Scheme: "https", Host: "vendor-a.test",
+			Port: int(v.Port()), Method: "GET",
 			Path: "/a", Credential: true, Uses: 1}}
 	for _, f := range change {
 		f(&r)

@@ -62,11 +62,13 @@ func TestSwapInExactlyTheDeclaredPlace(t *testing.T) {
 		{"token", wire.Placement{Kind: Header, Name: "Authorization", Prefix: "token "},
 			request("/", "Authorization: token "+sur), "/", "/\nAuthorization: token " + real},
 		{"own header", private, request("/", "Private-Token: "+sur), "/", "/\nPrivate-Token: " + real},
-		{"cookie", wire.Placement{Kind: Header, Name: "Cookie", Prefix: "session="}, request("/", "Cookie: session="+sur), "/",
+		{"cookie", wire.Placement{Kind: Header, Name: "Cookie", Prefix: "session="}, request("/", "Cookie: session="+sur),
+			"/",
 			"/\nCookie: session=" + real},
 		{"basic password", basic, request("/", "Authorization: Basic "+b64("ada:"+sur)), "/",
 			"/\nAuthorization: Basic " + b64("ada:"+real)},
-		{"basic user", asUser, request("/", "Authorization: basic "+b64(sur+":")), "/", "/\nAuthorization: Basic " + b64(real+":")},
+		{"basic user", asUser, request("/", "Authorization: basic "+b64(sur+":")), "/",
+			"/\nAuthorization: Basic " + b64(real+":")},
 		{"query", query, request("/a?x=1&key=" + sur + "&y=2"), "/a?x=1&y=2", "/a?x=1&y=2&key=" + real},
 		{"query alone", query, request("/a?key=" + sur), "/a", "/a?key=" + real},
 		{"path", path, request("/bot" + sur + "/send"), "/bot{credential}/send", "/bot" + real + "/send"},
@@ -93,28 +95,30 @@ func TestSurrogateAnywhereElseIsRefused(t *testing.T) {
 		p wire.Placement
 		r *head.Request
 	}{
-		"absent":               {bearer, request("/")},
-		"other":                {bearer, request("/", "Authorization: Bearer ghp_other")},
-		"other scheme":         {bearer, request("/", "Authorization: token "+sur)},
-		"lower-case scheme":    {bearer, request("/", "Authorization: bearer "+sur)},
-		"with more":            {bearer, request("/", "Authorization: Bearer "+sur+", x")},
-		"twice":                {bearer, request("/", "Authorization: Bearer "+sur, "Authorization: Bearer "+sur)},
-		"also elsewhere":       {bearer, request("/", "Authorization: Bearer "+sur, "X-Trace: "+sur)},
-		"also in the query":    {bearer, request("/?a="+sur, "Authorization: Bearer "+sur)},
-		"also in the path":     {bearer, request("/"+sur, "Authorization: Bearer "+sur)},
-		"header for basic":     {basic, request("/", "Authorization: Bearer "+sur)},
-		"basic unpadded":       {asUser, request("/", "Authorization: Basic "+strings.TrimRight(b64(sur+":"), "="))},
-		"basic other user":     {basic, request("/", "Authorization: Basic "+b64("bob:"+sur))},
-		"basic as user":        {basic, request("/", "Authorization: Basic "+b64(sur+":"))},
-		"basic url alphabet":   {basic, request("/", "Authorization: Basic "+strings.ReplaceAll(b64("ada:"+sur), "/", "_")+"-")},
-		"basic two blanks":     {basic, request("/", "Authorization: Basic  "+b64("ada:"+sur))},
-		"query in other name":  {query, request("/?k=" + sur)},
-		"query twice":          {query, request("/?key=" + sur + "&key=" + sur)},
-		"query name escaped":   {query, request("/?ke%79=" + sur)},
-		"path as part":         {path, request("/bot" + sur + "x/send")},
-		"path without prefix":  {path, request("/" + sur + "/send")},
-		"path twice":           {path, request("/bot" + sur + "/bot" + sur)},
-		"websocket key":        {wire.Placement{Kind: Header, Name: "Sec-WebSocket-Key"}, request("/", "Sec-Websocket-Key: "+sur)},
+		"absent":            {bearer, request("/")},
+		"other":             {bearer, request("/", "Authorization: Bearer ghp_other")},
+		"other scheme":      {bearer, request("/", "Authorization: token "+sur)},
+		"lower-case scheme": {bearer, request("/", "Authorization: bearer "+sur)},
+		"with more":         {bearer, request("/", "Authorization: Bearer "+sur+", x")},
+		"twice":             {bearer, request("/", "Authorization: Bearer "+sur, "Authorization: Bearer "+sur)},
+		"also elsewhere":    {bearer, request("/", "Authorization: Bearer "+sur, "X-Trace: "+sur)},
+		"also in the query": {bearer, request("/?a="+sur, "Authorization: Bearer "+sur)},
+		"also in the path":  {bearer, request("/"+sur, "Authorization: Bearer "+sur)},
+		"header for basic":  {basic, request("/", "Authorization: Bearer "+sur)},
+		"basic unpadded":    {asUser, request("/", "Authorization: Basic "+strings.TrimRight(b64(sur+":"), "="))},
+		"basic other user":  {basic, request("/", "Authorization: Basic "+b64("bob:"+sur))},
+		"basic as user":     {basic, request("/", "Authorization: Basic "+b64(sur+":"))},
+		"basic url alphabet": {basic, request("/", "Authorization: Basic "+strings.ReplaceAll(b64("ada:"+sur), "/",
+			"_")+"-")},
+		"basic two blanks":    {basic, request("/", "Authorization: Basic  "+b64("ada:"+sur))},
+		"query in other name": {query, request("/?k=" + sur)},
+		"query twice":         {query, request("/?key=" + sur + "&key=" + sur)},
+		"query name escaped":  {query, request("/?ke%79=" + sur)},
+		"path as part":        {path, request("/bot" + sur + "x/send")},
+		"path without prefix": {path, request("/" + sur + "/send")},
+		"path twice":          {path, request("/bot" + sur + "/bot" + sur)},
+		"websocket key": {wire.Placement{Kind: Header, Name: "Sec-WebSocket-Key"}, request("/",
+			"Sec-Websocket-Key: "+sur)},
 		"conditional":          {wire.Placement{Kind: Header, Name: "If-None-Match"}, request("/", "If-None-Match: "+sur)},
 		"unknown kind of body": {wire.Placement{Kind: "body"}, request("/")},
 		"prefix of surrogate":  {bearer, request("/", "Authorization: Bearer "+sur[:len(sur)-1])},
@@ -132,8 +136,10 @@ func TestSurrogateAnywhereElseIsRefused(t *testing.T) {
 
 func TestCase_SW02_ControlBytesAndQuotesInTheCredential(t *testing.T) {
 	for name, secret := range map[string]string{
-		"CR LF": "a\"b&c=d%\r\nX-Evil: 1", "LF": "abcd\nefgh", "NUL": "abcd\x00efgh", "tab": "abcd\tefgh", "DEL": "abcd\x7fefgh",
-		"too short": "abc", "too long": strings.Repeat("x", MaxSecret+1), "leading blank": " abcdef", "not UTF-8": "abcd\xffefgh",
+		"CR LF": "a\"b&c=d%\r\nX-Evil: 1", "LF": "abcd\nefgh", "NUL": "abcd\x00efgh", "tab": "abcd\tefgh",
+		"DEL":       "abcd\x7fefgh",
+		"too short": "abc", "too long": strings.Repeat("x", MaxSecret+1), "leading blank": " abcdef",
+		"not UTF-8": "abcd\xffefgh",
 	} {
 		for _, p := range []wire.Placement{bearer, private, basic, asUser, query, path} {
 			err := CheckPlace(p, secret)
@@ -167,8 +173,10 @@ func TestCase_SW02_ControlBytesAndQuotesInTheCredential(t *testing.T) {
 	for name, p := range map[string]wire.Placement{
 		"negotiation": {Kind: Header, Name: "Accept-Language"}, "conditional": {Kind: Header, Name: "if-match"},
 		"upgrade": {Kind: Header, Name: "sec-websocket-protocol"}, "host": {Kind: Header, Name: "Host"},
-		"no name": {Kind: Header}, "bad name": {Kind: Header, Name: "a b"}, "prefix with CR": {Kind: Header, Name: "X", Prefix: "\r"},
-		"user with colon": {Kind: Basic, User: "a:b"}, "no parameter": {Kind: Query}, "prefix with slash": {Kind: Path, Prefix: "a/"},
+		"no name": {Kind: Header}, "bad name": {Kind: Header, Name: "a b"}, "prefix with CR": {Kind: Header, Name: "X",
+			Prefix: "\r"},
+		"user with colon": {Kind: Basic, User: "a:b"}, "no parameter": {Kind: Query}, "prefix with slash": {Kind: Path,
+			Prefix: "a/"},
 		"no kind": {},
 	} {
 		if err := CheckPlace(p, real); !errors.Is(err, ErrPlace) {
@@ -212,7 +220,8 @@ func FuzzFind(f *testing.F) {
 			if err := Put(r, p, real); err != nil {
 				t.Fatal(err)
 			}
-			if n := strings.Count(show(r), real) + strings.Count(show(r), b64("ada:"+real)) + strings.Count(show(r), b64(real+":")); n != 1 {
+			if n := strings.Count(show(r), real) + strings.Count(show(r), b64("ada:"+real)) + strings.Count(show(r),
+				b64(real+":")); n != 1 {
 				t.Fatalf("%s: %q: credential %d times", p.Kind, show(r), n)
 			}
 			if strings.Contains(left, sur) {

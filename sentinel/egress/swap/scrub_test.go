@@ -122,7 +122,8 @@ func TestEveryFormIsFound(t *testing.T) {
 				all := append([]byte("xyz"[:align]), secret...)
 				forms[fmt.Sprint("base64 at ", align)] = base64.StdEncoding.EncodeToString(all)
 				forms[fmt.Sprint("base64url at ", align)] = base64.RawURLEncoding.EncodeToString(append(all, "tail"...))
-				forms[fmt.Sprint("base64 in json at ", align)] = strings.ReplaceAll(base64.StdEncoding.EncodeToString(all), "/", `\/`)
+				forms[fmt.Sprint("base64 in json at ", align)] = strings.ReplaceAll(base64.StdEncoding.EncodeToString(all), "/",
+					`\/`)
 				forms[fmt.Sprint("base64 in query at ", align)] = url.QueryEscape(base64.StdEncoding.EncodeToString(all))
 			}
 		}
@@ -155,7 +156,8 @@ func TestOrdinaryTextPasses(t *testing.T) {
 	}
 	for _, in := range []string{
 		"", "g", "gh", "ghp_", "ghp_16C7e42F292c6912E7710c838347Ae178B4", "% %2 %zz \\ \\u \\u00 & &# &#x &amp &amp; a+b",
-		"abcdefg hgfedcba", "100% &nbsp; \\n", strings.Repeat("g", 5000), strings.Repeat("%67", 500), strings.Repeat("&#1", 300),
+		"abcdefg hgfedcba", "100% &nbsp; \\n", strings.Repeat("g", 5000), strings.Repeat("%67", 500),
+		strings.Repeat("&#1", 300),
 		"&" + strings.Repeat("a", 100), "&#" + strings.Repeat("0", 100), "\\u0067\\u0068p",
 	} {
 		for _, size := range []int{1, 2, 5, 1000} {
@@ -263,7 +265,8 @@ func BenchmarkScrubNoMatch(b *testing.B) {
 		b.Fatal(err)
 	}
 	text := []byte(strings.Repeat(`{"id":1296269,"node_id":"MDEwOlJlcG9zaXRvcnkxMjk2MjY5","name":"Hello-World","full_name":`+
-		`"octocat/Hello-World","html_url":"https:\/\/api.test\/octocat?x=1&y=%20","description":"a \"quoted\" thing\n"},`, 150))
+		`"octocat/Hello-World","html_url":"https:\/\/api.test\/octocat?x=1&y=%20","description":"a \"quoted\" thing\n"},`,
+		150))
 	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
 	for b.Loop() {
