@@ -89,7 +89,8 @@ func TestATakenOverWorkerGainsNothing(t *testing.T) {
 	ask := func(cell *world.Cell, try string) (seen int, tries []try, refusals []event) {
 		t.Helper()
 		before, lines, from := len(r.github.Rec.All()), len(r.tries("worker-github", 0)), r.end()
-		if _, err := cell.Actor().Connector(r.ctx(), "github", "issues", "--repo", "ada/site", "--label", "try:"+try); err != nil {
+		if _, err := cell.Actor().Connector(r.ctx(), "github", "issues", "--repo", "ada/site", "--label",
+			"try:"+try); err != nil {
 			t.Fatal(err)
 		}
 		r.eventually("the worker says what came of "+try, func() bool { return len(r.tries("worker-github", lines)) > 0 })
@@ -106,7 +107,8 @@ func TestATakenOverWorkerGainsNothing(t *testing.T) {
 		return len(r.github.Rec.All()) - before, tries, refusals
 	}
 	// Control: the same program that changes nothing gets through.
-	if seen, tries, refusals := ask(r.work, "nothing"); seen != 1 || len(tries) != 1 || !tries[0].Through || len(refusals) != 0 {
+	if seen, tries, refusals := ask(r.work, "nothing"); seen != 1 || len(tries) != 1 || !tries[0].Through ||
+		len(refusals) != 0 {
 		t.Fatalf("control: %d requests at the vendor, %+v, %+v", seen, tries, refusals)
 	}
 	for try, status := range map[string]int{
@@ -127,7 +129,8 @@ func TestATakenOverWorkerGainsNothing(t *testing.T) {
 		}
 	}
 	// A second request behind an allowed one: the first is answered, the second judged alone.
-	if seen, tries, refusals := ask(r.work, "pipelined"); seen != 1 || len(tries) != 1 || tries[0].Through || len(refusals) == 0 {
+	if seen, tries, refusals := ask(r.work, "pipelined"); seen != 1 || len(tries) != 1 || tries[0].Through ||
+		len(refusals) == 0 {
 		t.Errorf("pipelined: %d requests at the vendor, %+v, %+v", seen, tries, refusals)
 	}
 	// The surrogate outlives neither its use nor its call.
@@ -205,7 +208,8 @@ func TestATakenOverWorkerCannotChangeWhatWasApproved(t *testing.T) {
 	update := func(try string) []string {
 		return []string{"dav", "event-update", "--event", at, "--title", "try:" + try, "--notify", "none"}
 	}
-	for _, try := range []string{"another-body", "another-title", "a-longer-body", "half-a-body", "no-condition", "another-method"} {
+	for _, try := range []string{"another-body", "another-title", "a-longer-body", "half-a-body", "no-condition",
+		"another-method"} {
 		put()
 		from, lines := r.end(), len(r.tries("worker-dav", 0))
 		res := r.approved(r.work, "", update(try)...)
@@ -228,7 +232,8 @@ func TestATakenOverWorkerCannotChangeWhatWasApproved(t *testing.T) {
 	}
 	// Control: what was approved is done.
 	put()
-	if res := r.approved(r.work, "", update("nothing")...); res.Code != 0 || !strings.Contains(stored(), "SUMMARY:try:nothing") {
+	if res := r.approved(r.work, "", update("nothing")...); res.Code != 0 || !strings.Contains(stored(),
+		"SUMMARY:try:nothing") {
 		t.Errorf("control: %v\n%s", res, stored())
 	}
 }
@@ -291,7 +296,8 @@ func TestCase_EG16_DaemonsDieUnderLoad(t *testing.T) {
 		}
 	}
 	if len(seen) == 0 || len(seen) > released {
-		t.Errorf("the vendor saw %d requests, the record knows of %d releases (%d calls done, %d failed)", len(seen), released,
+		t.Errorf("the vendor saw %d requests, the record knows of %d releases (%d calls done, %d failed)", len(seen),
+			released,
 			done.Load(), failed.Load())
 	}
 	for _, q := range seen {

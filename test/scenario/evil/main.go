@@ -228,8 +228,14 @@ var tries = map[string]func(*request){
 		q.head.Set("Content-Type", "application/json")
 	},
 	"another-repository": func(q *request) { q.target = strings.Replace(q.target, "/ada/site/", "/ada/notes/", 1) },
-	"a-parent":           func(q *request) { q.target = strings.Replace(q.target, "/ada/site/", "/ada/site/../notes/", 1) },
-	"an-encoded-parent":  func(q *request) { q.target = strings.Replace(q.target, "/ada/site/", "/ada/site/%2e%2e/notes/", 1) },
+	"a-parent": func(q *request) {
+		q.target = strings.Replace(q.target, "/ada/site/", "/ada/site/../notes/",
+			1)
+	},
+	"an-encoded-parent": func(q *request) {
+		q.target = strings.Replace(q.target, "/ada/site/",
+			"/ada/site/%2e%2e/notes/", 1)
+	},
 	"another-host":       func(q *request) { q.host = "127.0.0.1:1" },
 	"an-absolute-target": func(q *request) { q.target = "https://evil.test" + q.target },
 	"an-override":        func(q *request) { q.head.Set("X-HTTP-Method-Override", "DELETE") },
