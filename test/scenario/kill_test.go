@@ -202,7 +202,7 @@ func TestKillAtEachStepOfAParkedWrite(t *testing.T) {
 	r := newRig(t, world.Options{})
 	create := func(title string) []string {
 		return []string{"dav", "event-create", "--calendar", r.dav.Calendar(), "--title", title, "--start",
-			"2030-03-10T10:00", "--end", "2030-03-10T11:00", "--tz", "Europe/Berlin", "--json", "--wait", "0s"}
+			"2030-03-10T10:00:00", "--end", "2030-03-10T11:00:00", "--tz", "Europe/Berlin", "--json", "--wait", "0s"}
 	}
 	n := 0
 	park := func() wire.Card {
@@ -300,7 +300,7 @@ func TestKillAtRandom(t *testing.T) {
 	wg.Go(func() { // parked
 		for n := 0; !stop.Load(); n++ {
 			count(r.home.Actor().Connector(r.ctx(), "dav", "event-create", "--calendar", r.dav.Calendar(), "--title",
-				fmt.Sprintf("random %d", n), "--start", "2030-03-10T10:00", "--end", "2030-03-10T11:00", "--tz",
+				fmt.Sprintf("random %d", n), "--start", "2030-03-10T10:00:00", "--end", "2030-03-10T11:00:00", "--tz",
 				"Europe/Berlin", "--json", "--wait", "0s"))
 			var cards wire.PendingResp
 			if r.ada.Ask(r.ctx(), wire.PathApprove, "pending", &wire.Empty{}, &cards) != nil {
