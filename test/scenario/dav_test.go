@@ -149,11 +149,27 @@ func TestAnEventThatChangedWhileThePersonThoughtIsNotOverwritten(t *testing.T) {
 	}
 }
 
-// A creation whose answer was lost is unknown, and is settled by the event's name.
+// A creation whose answer was lost is unknown, and is settled by the event's name: it ran, or it did not.
 func TestALostCreationIsSettledByItsMark(t *testing.T) {
 	r, v := withRadicale(t)
-	v.Faults.Add(standin.Fault{Method: "PUT", Times: 1, Drop: standin.DropAfter})
+	v.Faults.Add(standin.Fault{Method: "PUT", Times: 1, Drop: standin.DropBefore})
 	res, err := r.work.Actor().Connector(r.ctx(), "dav", "event-create", "--account", "rad", "--calendar", v.Calendar(),
+		"--title", "Never", "--start", "2030-03-11", "--end", "2030-03-11", "--wait", "0s", "--json")
+	if err != nil || res.Code != wire.ExitWaiting {
+		t.Fatalf("%v %v", res, err)
+	}
+	never := r.waitPending(1)[0]
+	r.decide(never, true)
+	r.eventually("the call is settled as not run", func() bool {
+		res, err = r.work.Actor().Connector(r.ctx(), "result", never.ID, "--json")
+		return err == nil && strings.Contains(res.Stdout+res.Stderr, "did not run")
+	})
+	if n := v.Rec.Handled("PUT", "/"); n != 0 {
+		t.Errorf("%d writes", n)
+	}
+	v.Faults.Clear()
+	v.Faults.Add(standin.Fault{Method: "PUT", Times: 1, Drop: standin.DropAfter})
+	res, err = r.work.Actor().Connector(r.ctx(), "dav", "event-create", "--account", "rad", "--calendar", v.Calendar(),
 		"--title", "T", "--start", "2030-03-10", "--end", "2030-03-10", "--wait", "0s", "--json")
 	if err != nil || res.Code != wire.ExitWaiting {
 		t.Fatalf("%v %v", res, err)

@@ -300,7 +300,7 @@ func eventGet(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
 	}
 	path := c.Values.One("event")
 	if resp.Status == http.StatusNotFound || resp.Status == http.StatusGone {
-		return nil, wire.Refuse(wire.CodeVendorRefused, "there is nothing at "+path, "look it up again")
+		return nil, wire.Refuse(wire.CodeVendorRefused, "there is nothing at "+path+" (HTTP 404)", "look it up again")
 	}
 	if err := resp.Refused("look the path up again"); err != nil {
 		return nil, err
