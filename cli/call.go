@@ -77,6 +77,12 @@ func (a *app) worker(s *wire.Conn, k *call, d *wire.DecideResp, to *sink, o *opt
 	// A write whose worker went away may have run. Sentinel ends it, and knows or will know.
 	var r wire.Result
 	rfds, e2 := s.Call("cancel", &wire.CallRef{Call: d.Call}, &r)
+	if e2 != nil && !errors.As(e2, &refused) { // it ends connections that were idle meanwhile
+		if again, err := dial(wire.PathCellSentinel, "sentinel", askTimeout); err == nil {
+			defer again.Close()
+			rfds, e2 = again.Call("cancel", &wire.CallRef{Call: d.Call}, &r)
+		}
+	}
 	if e2 == nil && r.State != wire.StateExecuting && r.State != wire.StateApproved {
 		return a.result(&r, rfds, to, o, "")
 	}

@@ -74,8 +74,8 @@ func (a *app) cardText(k *wire.Card) []string {
 	if k.Reason != "" {
 		add("  it asks    because %s", visible.Line(k.Reason))
 	}
-	if len(k.Policies) > 0 {
-		add("  policy     %s", visible.Line(strings.Join(k.Policies, ", ")))
+	for _, p := range k.Policies {
+		add("  policy     %s", visible.Line(p))
 	}
 	if k.Mark != "" && k.Kind != "widening" {
 		add("  mark       %s", visible.Line(k.Mark))

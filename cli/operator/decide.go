@@ -165,6 +165,9 @@ func (a *app) approve(k *wire.Card, gf *grantFlags, yes bool) error {
 			for _, l := range a.grantText(g) {
 				fmt.Fprintln(a.out, "  "+l)
 			}
+			if !g.Tainted && slices.ContainsFunc(k.Labels, func(c wire.Cause) bool { return c.Label == wire.LabelUntrusted }) {
+				fmt.Fprintln(a.out, "    ! the cell has read that already: this grant holds nothing until its labels are cleared")
+			}
 		}
 	}
 	if !yes {

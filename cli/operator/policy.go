@@ -5,6 +5,7 @@ package operator
 import (
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doorward/doorward/internal/describe"
+	"github.com/doorward/doorward/internal/visible"
 	"github.com/doorward/doorward/internal/wire"
 )
 
@@ -63,7 +65,9 @@ func (a *app) policy(req *wire.PolicyReq, yes bool) error {
 			"widening": r.Widening})
 	}
 	for _, l := range r.Lines {
-		a.line("%s", l)
+		for _, shown := range visible.Block(l) { // policy is text with indentation
+			fmt.Fprintln(a.out, shown)
+		}
 	}
 	for _, p := range r.Problems {
 		a.note(p)
