@@ -600,3 +600,23 @@ func (r *relabel) Accept() (*peer.Conn, error) {
 	}
 	return c, err
 }
+
+func TestManyHostsDoNotKeepOthersOut(t *testing.T) {
+	ps := pools{parts: map[partKey]*partition{}}
+	for i := range maxPartition + 10 {
+		p, err := ps.get(partKey{account: fmt.Sprint(i), plain: true}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.mu.Lock()
+		p.used = time.Unix(int64(i), 0)
+		if i == 3 {
+			p.busy++ // a request uses it
+		}
+		p.mu.Unlock()
+	}
+	if len(ps.parts) != maxPartition || ps.parts[partKey{account: "3", plain: true}] == nil ||
+		ps.parts[partKey{account: "0", plain: true}] != nil {
+		t.Errorf("%d partitions", len(ps.parts))
+	}
+}

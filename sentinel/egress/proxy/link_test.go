@@ -117,6 +117,12 @@ func TestReportsArriveWhateverHappensToSentinel(t *testing.T) {
 	if r.Full() {
 		t.Error("full")
 	}
+	for range reportFull { // nonsense alone does not fill it
+		r.Report(wire.SentReq{})
+	}
+	if r.Full() || r.owed.Load() > reportFull/4 {
+		t.Errorf("%d owed for requests without a grant", r.owed.Load())
+	}
 	report(reportFull)
 	if !r.Full() {
 		t.Error("not full")

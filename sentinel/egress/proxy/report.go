@@ -30,11 +30,12 @@ type Reporter struct {
 	Log      *slog.Logger
 	Instance string // of this run of egress
 
-	seq  atomic.Uint64
-	owed atomic.Int64
-	mu   sync.Mutex // guards list
-	list []*owedReport
-	some chan struct{} // has room for one: list is no longer empty
+	seq     atomic.Uint64
+	owed    atomic.Int64
+	dropped atomic.Uint64
+	mu      sync.Mutex // guards list
+	list    []*owedReport
+	some    chan struct{} // has room for one: list is no longer empty
 }
 
 // owedReport is a report that sentinel has not answered.
@@ -50,6 +51,13 @@ func NewReporter(c *daemon.Client, log *slog.Logger, instance string) *Reporter 
 
 // Report sends one report if sentinel is there, and keeps it until it is answered.
 func (r *Reporter) Report(s wire.SentReq) {
+	if s.Grant == "" && r.owed.Load() >= reportFull/4 {
+		// Nonsense of a worker must not use up the room that the others' requests need.
+		if n := r.dropped.Add(1); n&(n-1) == 0 {
+			r.Log.Error("reports of requests without a grant are dropped", daemon.KeyCount, n, daemon.KeyVendor, s.Worker)
+		}
+		return
+	}
 	s.Instance, s.Seq = r.Instance, r.seq.Add(1)
 	o := &owedReport{req: s}
 	r.owed.Add(1)

@@ -31,6 +31,9 @@ type Resolver struct {
 // maxResolvers is how many connections there are at most; further questions wait for their turn.
 const maxResolvers = 128
 
+// justNow is how long a connection may have rested to be trusted without a look whether authd is still there.
+const justNow = 10 * time.Millisecond
+
 // Resolve asks once. Where the question may have reached authd and no answer came, the error is daemon.ErrSent too:
 // authd may have counted a use.
 func (r *Resolver) Resolve(ctx context.Context, req *wire.ResolveReq) (*wire.ResolveResp, error) {

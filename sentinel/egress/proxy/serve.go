@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -327,7 +328,11 @@ func (x *exchange) judge() (envelope.Kind, int64, error) {
 	if x.part, err = x.s.pools.get(key, permits); err != nil {
 		return envelope.None, 0, err
 	}
-	x.scrub, err = x.part.scrubber(x.resolved.Scrub)
+	forms := x.resolved.Scrub
+	if s := x.resolved.Secret; s != "" && !slices.Contains(forms, s) {
+		forms = append(slices.Clone(forms), s)
+	}
+	x.scrub, err = x.part.scrubber(forms)
 	return plan, limit, err
 }
 

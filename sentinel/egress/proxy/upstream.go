@@ -21,14 +21,13 @@ import (
 // Bounds of the pools. A request that changes something gets a connection that was in use a moment ago, or a new one:
 // servers close idle connections without a word, and a write that meets that moment would have an unknown end.
 const (
-	maxIdle      = 128                   // connections kept for one partition
-	idleRead     = 90 * time.Second      // longest rest of a connection that a read may get
-	idleWrite    = 2 * time.Second       // and one that a write may get
-	maxPartition = 256                   // partitions kept
-	justNow      = 10 * time.Millisecond // a connection that rested no longer is trusted without a look
-	idlePart     = 10 * time.Minute      // a partition nobody used for so long is dropped
-	keepForms    = 3 * time.Second       // and the forms of its credential after so long
-	dialTimeout  = 20 * time.Second      // look-up, connect and handshake together
+	maxIdle      = 128              // connections kept for one partition
+	idleRead     = 90 * time.Second // longest rest of a connection that a read may get
+	idleWrite    = 2 * time.Second  // and one that a write may get
+	maxPartition = 256              // partitions kept
+	idlePart     = 10 * time.Minute // a partition nobody used for so long is dropped
+	keepForms    = 3 * time.Second  // and the forms of its credential after so long
+	dialTimeout  = 20 * time.Second // look-up, connect and handshake together
 )
 
 // partKey separates pools: by account, login and authority, and by every setting that decides whom a connection
@@ -58,6 +57,7 @@ type partition struct {
 	h2     []*http.ClientConn
 	h2only bool // the server refused HTTP/1.1
 	used   time.Time
+	gone   bool // dropped: what comes back is closed
 	scrub  *swap.Scrubber
 	forms  []string // what scrub was made of
 }
@@ -138,7 +138,7 @@ func (p *partition) idleConn(write bool) upConn {
 			break // good enough for a read; the others have rested longer
 		}
 		p.idle = p.idle[:len(p.idle)-1]
-		if age <= c.rest && (age < justNow && !write || c.alive()) {
+		if age <= c.rest && c.alive() {
 			p.busy++
 			return upConn{h1: c}
 		}
@@ -247,7 +247,7 @@ func newH2(ctx context.Context, c *tls.Conn, address string) (*http.ClientConn, 
 func (p *partition) put(c *h1conn, reusable bool) {
 	p.mu.Lock()
 	p.busy--
-	if reusable && len(p.idle) < maxIdle {
+	if reusable && !p.gone && len(p.idle) < maxIdle {
 		c.since = time.Now()
 		p.idle = append(p.idle, c)
 		c = nil
@@ -275,16 +275,21 @@ func (p *partition) prune(now time.Time) bool {
 	}
 	clear(p.idle[len(kept):])
 	p.idle = kept
-	if p.busy > 0 || now.Sub(p.used) < idlePart {
+	if now.Sub(p.used) < idlePart || !p.resting() {
 		return false
 	}
+	p.close()
+	return true
+}
+
+// resting says that no request uses the partition. Precondition: p.mu is held.
+func (p *partition) resting() bool {
 	for _, cc := range p.h2 {
 		if cc.InFlight() > 0 {
 			return false
 		}
 	}
-	p.close()
-	return true
+	return p.busy == 0
 }
 
 // close ends every connection that rests. Precondition: p.mu is held.
@@ -295,7 +300,7 @@ func (p *partition) close() {
 	for _, cc := range p.h2 {
 		_ = cc.Close()
 	}
-	p.idle, p.h2, p.scrub, p.forms = nil, nil, nil, nil
+	p.idle, p.h2, p.scrub, p.forms, p.gone = nil, nil, nil, nil, true
 }
 
 // pools is all partitions.
@@ -311,9 +316,12 @@ func (ps *pools) get(key partKey, permits []netip.AddrPort) (*partition, error) 
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if p := ps.parts[key]; p != nil {
+		p.mu.Lock()
+		p.used = time.Now()
+		p.mu.Unlock()
 		return p, nil
 	}
-	if len(ps.parts) >= maxPartition {
+	if len(ps.parts) >= maxPartition && !ps.evict() {
 		return nil, errors.New("too many accounts and hosts at once")
 	}
 	p, err := newPartition(key, permits, ps.dialer, ps.h2After)
@@ -323,6 +331,27 @@ func (ps *pools) get(key partKey, permits []netip.AddrPort) (*partition, error) 
 	p.used = time.Now()
 	ps.parts[key] = p
 	return p, nil
+}
+
+// evict drops the partition that was used the longest ago of those that rest, so that one vendor with many names cannot
+// keep the others out. Precondition: ps.mu is held.
+func (ps *pools) evict() bool {
+	var oldest *partition
+	for _, p := range ps.parts {
+		p.mu.Lock()
+		if p.resting() && (oldest == nil || p.used.Before(oldest.used)) {
+			oldest = p
+		}
+		p.mu.Unlock()
+	}
+	if oldest == nil {
+		return false
+	}
+	oldest.mu.Lock()
+	oldest.close()
+	oldest.mu.Unlock()
+	delete(ps.parts, oldest.key)
+	return true
 }
 
 func (ps *pools) prune(now time.Time) {
