@@ -103,7 +103,8 @@ func dial(path, who string, timeout time.Duration) (*wire.Conn, *wire.Error) {
 	case errors.Is(err, unix.EACCES):
 		reason = who + " may not be asked from here (" + path + "); nothing ran"
 	}
-	return nil, wire.Refuse(wire.CodeUnavailable, reason, "try again later; if it stays so, tell the person: doorward doctor")
+	return nil, wire.Refuse(wire.CodeUnavailable, reason,
+		"try again later; if it stays so, tell the person: doorward doctor")
 }
 
 // broken turns an error of an exchange into a refusal. With maybe, what was asked may yet run.
@@ -116,7 +117,8 @@ func broken(who string, err error, maybe bool) *wire.Error {
 		return wire.Refuse(wire.CodeInternal, who+" speaks another protocol version: "+err.Error(),
 			"tell the person: doorward and the cell's connector are of different versions")
 	case errors.Is(err, wire.ErrMalformed), errors.Is(err, wire.ErrTooLarge):
-		return wire.Refuse(wire.CodeInternal, who+" answered what is no answer: "+err.Error(), "tell the person: doorward doctor")
+		return wire.Refuse(wire.CodeInternal, who+" answered what is no answer: "+err.Error(),
+			"tell the person: doorward doctor")
 	}
 	next := "try again later"
 	if maybe {
@@ -288,7 +290,8 @@ func (a *app) collect(verb string, args []string) *wire.Error {
 			a.note("call " + id + " is cancelled and will not run")
 			return nil
 		}
-		return wire.Refuse(wire.CodeNotFound, "call "+id+" is "+string(r.State)+" and cannot be cancelled", "connector result "+id)
+		return wire.Refuse(wire.CodeNotFound, "call "+id+" is "+string(r.State)+" and cannot be cancelled",
+			"connector result "+id)
 	default:
 		fds, e := s.Call("result", &wire.CallRef{Call: id}, &r)
 		if e != nil {

@@ -10,7 +10,8 @@ import (
 )
 
 // builtin are the command's own words.
-var builtin = [...]string{"cancel", "completion", "describe", "guide", "help", "inbox", "list", "result", "version", "wait"}
+var builtin = [...]string{"cancel", "completion", "describe", "guide", "help", "inbox", "list", "result", "version",
+	"wait"}
 
 const bashScript = `_connector() {
 	local IFS=$'\n'
@@ -29,7 +30,8 @@ _connector() {
 compdef _connector connector
 `
 
-const fishScript = `complete -c connector -a '(connector __complete -- (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'
+const fishScript = `complete -c connector \
+	-a '(connector __complete -- (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'
 `
 
 func (a *app) completion(args []string) *wire.Error {

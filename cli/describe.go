@@ -76,7 +76,8 @@ func (a *app) describe(args []string) *wire.Error {
 			return err
 		}
 		if !slices.Contains(on, m.Name) {
-			return wire.Refuse(wire.CodeUnknownMethod, "method "+m.Name+" of "+c.Vendor+" is off", "see: connector describe "+c.Vendor)
+			return wire.Refuse(wire.CodeUnknownMethod, "method "+m.Name+" of "+c.Vendor+" is off",
+				"see: connector describe "+c.Vendor)
 		}
 		if o.json {
 			return a.print(append(methodJSON(nil, c, m), '\n'))

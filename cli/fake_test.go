@@ -106,7 +106,8 @@ func (f *sham) sentinel(m *wire.Msg, fds []int) (any, []int, *wire.Error) {
 		f.frame(&r.Frame, fds)
 		switch w[0] {
 		case "deny":
-			return &wire.DecideResp{Verdict: wire.Deny, Err: wire.Refuse(wire.Code(w[1]), strings.Join(w[2:], " "), "ask the person")}, nil, nil
+			return &wire.DecideResp{Verdict: wire.Deny, Err: wire.Refuse(wire.Code(w[1]), strings.Join(w[2:], " "),
+				"ask the person")}, nil, nil
 		case "parked", "joined":
 			return &wire.DecideResp{Verdict: wire.Parked, Call: "c123", Joined: w[0] == "joined",
 				Err: wire.Refuse(wire.CodeNeedsApproval, "a person decides", "")}, nil, nil

@@ -32,6 +32,19 @@ func large() *describe.Connector {
 	return c
 }
 
+// What a call's flags cost to know, beside what the whole description would.
+func BenchmarkGlanceLarge(b *testing.B) {
+	file, err := large().Seal()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := describe.Glance(file, "method-30"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func BenchmarkParseLarge(b *testing.B) {
 	file, err := large().Seal()
 	if err != nil {

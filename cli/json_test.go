@@ -10,7 +10,8 @@ import (
 )
 
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{`{}`, `[1,-0.5e+3,true,false,null,"a\u00e9\ud83d\ude00\n"]`, `{"a":{"b":[{"c":"d"}]}}`, `"\ud800x"`,
+	for _, s := range []string{`{}`, `[1,-0.5e+3,true,false,null,"a\u00e9\ud83d\ude00\n"]`, `{"a":{"b":[{"c":"d"}]}}`,
+		`"\ud800x"`,
 		`{"a":1,"a":2}`, `01`, `"` + "\x7f" + `"`, ` [ ] `, strings.Repeat("[", 70)} {
 		f.Add([]byte(s))
 	}
@@ -46,12 +47,14 @@ func FuzzParse(f *testing.F) {
 }
 
 func TestParseTakesAllJSONButTwiceTheSameKeyAndTooDeep(t *testing.T) {
-	for _, s := range []string{`0`, `-0`, `1.5E-7`, `"\/\b\f"`, "\t[ ]\n", `{"a":[]}`, `{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"i":1,"j":1}`} {
+	for _, s := range []string{`0`, `-0`, `1.5E-7`, `"\/\b\f"`, "\t[ ]\n", `{"a":[]}`,
+		`{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"i":1,"j":1}`} {
 		if _, ok := parse([]byte(s)); !ok {
 			t.Errorf("%s: refused", s)
 		}
 	}
-	for _, s := range []string{``, `{`, `[1,]`, `{"a"}`, `{"a":}`, `01`, `1.`, `+1`, `"a`, `"\x"`, `"\u12"`, "\"\n\"", `tru`, `{"a":1,"a":1}`, "\"\xff\"", `1 2`,
+	for _, s := range []string{``, `{`, `[1,]`, `{"a"}`, `{"a":}`, `01`, `1.`, `+1`, `"a`, `"\x"`, `"\u12"`, "\"\n\"",
+		`tru`, `{"a":1,"a":1}`, "\"\xff\"", `1 2`,
 		`{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"i":1,"a":1}`, strings.Repeat("[", 66) + strings.Repeat("]", 66)} {
 		if _, ok := parse([]byte(s)); ok {
 			t.Errorf("%s: taken", s)
@@ -111,7 +114,8 @@ func TestCutEndsAtAWholeRuneOrLine(t *testing.T) {
 
 func TestNearest(t *testing.T) {
 	names := []string{"title", "body", "body-file", "label", "assignee"}
-	for in, want := range map[string]string{"titel": "title", "boddy": "body", "lable": "label", "xyz": "", "t": "", "assign": "assignee", "bodyfile": "body-file"} {
+	for in, want := range map[string]string{"titel": "title", "boddy": "body", "lable": "label", "xyz": "", "t": "",
+		"assign": "assignee", "bodyfile": "body-file"} {
 		if got := nearest(in, names); got != want {
 			t.Errorf("%s: %q, want %q", in, got, want)
 		}

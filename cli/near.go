@@ -16,7 +16,8 @@ func nearest(s string, names []string) string {
 	return best
 }
 
-// distance is how many letters are to be put in, taken out, changed or swapped with their neighbour to come from a to b.
+// distance is how many letters are to be put in, taken out, changed or swapped with their neighbour to come from a
+// to b.
 func distance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

@@ -38,7 +38,8 @@ func (a *app) accountCmd() *cobra.Command {
 	}, &cobra.Command{
 		Use: "rename NAME NEW", Short: "rename an account; it is then decided on anew", Args: cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if _, err := ask[wire.Empty](wire.PathAuthdAdmin, "rename", &wire.RenameReq{From: args[0], To: args[1]}); err != nil {
+			if _, err := ask[wire.Empty](wire.PathAuthdAdmin, "rename", &wire.RenameReq{From: args[0],
+				To: args[1]}); err != nil {
 				return err
 			}
 			if !a.json {
@@ -74,15 +75,17 @@ func (a *app) addCmd() *cobra.Command {
 	var f addFlags
 	c := &cobra.Command{
 		Use: "add CONNECTOR NAME", Short: "add an account; its secret is asked for", Args: cobra.ExactArgs(2),
-		Long: `Says where to make a new credential, asks for it without showing it, and gives it to authd, which alone keeps it. The
-account can be used once it was decided on; that is offered at once.
+		Long: `Says where to make a new credential, asks for it without showing it, and gives it to authd, which
+alone keeps it. The account can be used once it was decided on; that is offered at once.
 
-The secret is never an argument. It comes from the prompt, from stdin (--secret-stdin) or from a descriptor
-(--secret-fd N). --replace sets an account anew; without a new secret (an empty answer) it keeps the old one.`,
+The secret is never an argument. It comes from the prompt, from stdin (--secret-stdin) or from a
+descriptor (--secret-fd N). --replace sets an account anew; without a new secret (an empty answer)
+it keeps the old one.`,
 		RunE: func(_ *cobra.Command, args []string) error { return a.addAccount(args[0], args[1], &f) },
 	}
 	fl := c.Flags()
-	fl.StringVar(&f.base, "base", "", "address of the server, such as https://cal.example.org/dav (a vendor may have its own)")
+	fl.StringVar(&f.base, "base", "",
+		"address of the server, such as https://cal.example.org/dav (a vendor may have its own)")
 	fl.StringVar(&f.ca, "ca", "", "file of PEM certificates that prove a self-hosted server")
 	fl.StringArrayVar(&f.permit, "permit", nil, "IP:PORT that may be reached though it is not public")
 	fl.StringArrayVar(&f.also, "also", nil, "HOST:PORT of a self-hosted server's second host")
@@ -332,7 +335,8 @@ func (a *app) listAccounts() error {
 	rows := [][]string{{"NAME", "CONNECTOR", "SERVER", "STATE"}}
 	for i := range all {
 		acc := &all[i]
-		rows = append(rows, []string{acc.Name, acc.Vendor, baseText(acc.Base), orElse(waits[acc.Name], orElse(string(acc.Health), "well"))})
+		rows = append(rows, []string{acc.Name, acc.Vendor, baseText(acc.Base), orElse(waits[acc.Name],
+			orElse(string(acc.Health), "well"))})
 	}
 	a.table(rows)
 	return nil

@@ -134,7 +134,8 @@ func bodyText(b wire.Shown) []string {
 	if b.Media != "" {
 		media = ", " + visible.Line(b.Media)
 	}
-	out := []string{fmt.Sprintf("  %s (%d bytes%s, sha256 %x)", visible.Line(orElse(b.Name, "file")), b.Size, media, b.SHA256)}
+	out := []string{fmt.Sprintf("  %s (%d bytes%s, sha256 %x)", visible.Line(orElse(b.Name, "file")), b.Size, media,
+		b.SHA256)}
 	if b.Text != "" {
 		for _, l := range visible.Block(b.Text) {
 			out = append(out, "    | "+l)

@@ -97,7 +97,8 @@ func (a *app) showCmd() *cobra.Command {
 			}
 			if k.Grantable != nil && k.State == wire.StateParked {
 				a.line("")
-				a.line("  doorward approve %s --grant session   would also allow the like of it, see: doorward approve --help", k.ID)
+				a.line("  doorward approve %s --grant session   would also allow the like of it, see: doorward approve --help",
+					k.ID)
 			}
 			return nil
 		},
@@ -118,8 +119,8 @@ func (a *app) approveCmd() *cobra.Command {
 	var g grantFlags
 	c := &cobra.Command{
 		Use: "approve ID", Short: "approve one call, and the like of it if you say so", Args: cobra.ExactArgs(1),
-		Long: `Shows the whole card, says what a grant would allow, asks, and approves what was shown: if anything about the call
-differs from it, nothing runs. The call then runs once.
+		Long: `Shows the whole card, says what a grant would allow, asks, and approves what was shown: if anything
+about the call differs from it, nothing runs. The call then runs once.
 
 --grant also allows calls like it, without asking, within limits that are prefilled from the call:
   --grant once            one more
@@ -150,7 +151,8 @@ differs from it, nothing runs. The call then runs once.
 // approve shows a card and its grant, asks, and approves the hash that was shown.
 func (a *app) approve(k *wire.Card, gf *grantFlags, yes bool) error {
 	if k.State != wire.StateParked {
-		return wire.Refuse(wire.CodeNotFound, "call "+k.ID+" is "+string(k.State)+" and waits for no decision", "doorward pending")
+		return wire.Refuse(wire.CodeNotFound, "call "+k.ID+" is "+string(k.State)+" and waits for no decision",
+			"doorward pending")
 	}
 	g, err := gf.grant(k, a.now)
 	if err != nil {
@@ -172,7 +174,8 @@ func (a *app) approve(k *wire.Card, gf *grantFlags, yes bool) error {
 	}
 	if !yes {
 		if !a.terminal() {
-			return wire.Refuse(wire.CodeUsage, "no terminal to ask at", "run it at a terminal, or with --yes once you have read the card")
+			return wire.Refuse(wire.CodeUsage, "no terminal to ask at",
+				"run it at a terminal, or with --yes once you have read the card")
 		}
 		q := "Run this once?"
 		if k.Kind == "widening" {
@@ -237,7 +240,8 @@ func (gf *grantFlags) grant(k *wire.Card, now time.Time) (*wire.Grant, error) {
 		}
 		g.Until = now.Add(d).Unix()
 	default:
-		return nil, wire.Refuse(wire.CodeUsage, "--grant "+gf.kind+" is none there is", "once, session, until=7d, standing or standing=30d")
+		return nil, wire.Refuse(wire.CodeUsage, "--grant "+gf.kind+" is none there is",
+			"once, session, until=7d, standing or standing=30d")
 	}
 	if g.Kind != "session" {
 		g.Session = ""

@@ -36,10 +36,12 @@ func (a *app) doctorCmd() *cobra.Command {
 		Use: "doctor", Short: "say what is wrong with this machine, and what to do", Args: cobra.NoArgs,
 		Long: `Exits 1 if anything is wrong.
 
---leaks looks for credentials where they must not be: in the memory, environment, arguments and open files of all processes
-of cells and workers, and in logs, ledger, spool and the files named with --in. Doorward gives its credentials to nobody,
-so you give them: one a line, from stdin (--secret-stdin), a descriptor, or the prompt. It needs root. A clean answer is
-evidence and no proof: what was encrypted, split or hashed is not found. What could not be read is said, and is not clean.`,
+--leaks looks for credentials where they must not be: in the memory, environment, arguments and open
+files of all processes of cells and workers, and in logs, ledger, spool and the files named with
+--in. Doorward gives its credentials to nobody, so you give them: one a line, from stdin
+(--secret-stdin), a descriptor, or the prompt. It needs root. A clean answer is evidence and no
+proof: what was encrypted, split or hashed is not found. What could not be read is said, and is not
+clean.`,
 		RunE: func(*cobra.Command, []string) error {
 			if leak {
 				return a.leaks(&from, files)
@@ -148,7 +150,8 @@ func daemons() []finding {
 		if e, ok := err.(*wire.Error); ok { //nolint:errorlint // ask returns it bare
 			f.What, f.Next = name+": "+string(e.Code)+": "+e.Reason, e.Next
 			if f.Next == "doorward doctor" {
-				f.Next = "start it: systemctl start doorward-" + name + ".socket; journalctl -u doorward-" + name + " says why it is down"
+				f.Next = "start it: systemctl start doorward-" + name + ".socket; journalctl -u doorward-" + name +
+					" says why it is down"
 			}
 			if e.Code == wire.CodeLocked {
 				f.Next = "doorward unlock"
@@ -163,7 +166,8 @@ func daemons() []finding {
 	for _, acc := range all {
 		if acc.Health != "" {
 			list = append(list, finding{What: "account " + acc.Name + " of " + acc.Vendor + ": " + string(acc.Health),
-				Next: "doorward account test " + acc.Name + "; then doorward account add " + acc.Vendor + " " + acc.Name + " --replace"})
+				Next: "doorward account test " + acc.Name + "; then doorward account add " + acc.Vendor + " " + acc.Name +
+					" --replace"})
 		}
 	}
 	return list
@@ -208,7 +212,8 @@ func (a *app) leaks(from *source, files []string) error {
 		}
 	}
 	r := s.Files(files...)
-	all.Findings, all.Skipped, all.Bytes = append(all.Findings, r.Findings...), append(all.Skipped, r.Skipped...), all.Bytes+r.Bytes
+	all.Findings, all.Skipped, all.Bytes = append(all.Findings, r.Findings...), append(all.Skipped, r.Skipped...),
+		all.Bytes+r.Bytes
 	return a.leakReport(&all, len(secrets), len(pids), files)
 }
 

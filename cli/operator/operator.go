@@ -30,7 +30,8 @@ import (
 type Parts struct {
 	// VerifyFile verifies the ledger file at path against the checkpoints in file. key may be nil; pub is its public
 	// half, or nil to skip signatures. It returns the report as JSON and, if something is wrong, what is wrong first.
-	VerifyFile func(ctx context.Context, path string, pub ed25519.PublicKey, key ed25519.PrivateKey, file []byte) ([]byte, string, error)
+	VerifyFile func(ctx context.Context, path string, pub ed25519.PublicKey, key ed25519.PrivateKey,
+		file []byte) ([]byte, string, error)
 }
 
 // askTimeout bounds one answer of a daemon: an account's test asks a vendor.
@@ -139,7 +140,8 @@ func broken(who string, err error) error {
 	case errors.As(err, &refused):
 		return refused
 	case errors.Is(err, wire.ErrVersion):
-		return wire.Refuse(wire.CodeInternal, who+" is of another version: "+err.Error(), "restart the daemons after an upgrade")
+		return wire.Refuse(wire.CodeInternal, who+" is of another version: "+err.Error(),
+			"restart the daemons after an upgrade")
 	case errors.Is(err, unix.EAGAIN):
 		return wire.Refuse(wire.CodeUnavailable, who+" did not answer in time", "look before you repeat it")
 	case errors.Is(err, io.EOF):

@@ -41,7 +41,8 @@ func (a *app) policyCmd() *cobra.Command {
 			"Named are policy.toml and .cedar files, or a folder of them.",
 		RunE: func(_ *cobra.Command, args []string) error { return a.policyFiles("check", args, false) },
 	}
-	c.AddCommand(plain("show", "the policy in force"), check, load, a.explainCmd(), plain("cedar", "the policy in force as Cedar"))
+	c.AddCommand(plain("show", "the policy in force"), check, load, a.explainCmd(), plain("cedar",
+		"the policy in force as Cedar"))
 	return c
 }
 
@@ -152,8 +153,8 @@ func readFile(path string, limit int64) ([]byte, error) {
 func (a *app) explainCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "explain [--cell CELL] CONNECTOR METHOD [--flag value]...", Short: "what the policy says of a call, and why",
-		Long: `The call is written as the agent would write it. Nothing is sent anywhere. With the id of a call that waits or ended,
-in place of the words, its own decision is shown.`,
+		Long: `The call is written as the agent would write it. Nothing is sent anywhere. With the id of a call
+that waits or ended, in place of the words, its own decision is shown.`,
 		DisableFlagParsing: true,
 		RunE: func(c *cobra.Command, args []string) error {
 			cell := ""
@@ -226,7 +227,8 @@ func frame(vendor, name string, args []string) (*wire.Frame, error) {
 		arg, ok := m.Arg(flag)
 		switch {
 		case !dashes || !ok && flag != "account":
-			return nil, wire.Refuse(wire.CodeBadArgument, "no flag "+flag+" of "+vendor+" "+name, "connector describe "+vendor+" "+name)
+			return nil, wire.Refuse(wire.CodeBadArgument, "no flag "+flag+" of "+vendor+" "+name,
+				"connector describe "+vendor+" "+name)
 		case given:
 		case ok && arg.Type == describe.TypeBool:
 			value = "true"
@@ -243,7 +245,8 @@ func frame(vendor, name string, args []string) (*wire.Frame, error) {
 			if err != nil {
 				return nil, err
 			}
-			f.Files = append(f.Files, wire.File{Arg: flag, Name: filepath.Base(value), Size: int64(len(b)), SHA256: sha256.Sum256(b)})
+			f.Files = append(f.Files, wire.File{Arg: flag, Name: filepath.Base(value), Size: int64(len(b)),
+				SHA256: sha256.Sum256(b)})
 		default:
 			if value, err = arg.Canon(value); err != nil {
 				return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "connector describe "+vendor+" "+name)

@@ -178,10 +178,11 @@ func (a *app) verifyCmd() *cobra.Command {
 	var checkpoint, offline, key string
 	c := &cobra.Command{
 		Use: "verify", Short: "hold the record against itself and against checkpoints kept elsewhere", Args: cobra.NoArgs,
-		Long: `Names the first wrong entry and exits 1 if there is one. --checkpoint FILE holds what "doorward audit checkpoint" wrote
-earlier, one or more of them; without one, an older copy of the whole record cannot be told from the newest.
---offline FOLDER verifies a ledger that sentinel does not have open, or a copy; --key FILE is the checkpoint key (a seed of
-32 bytes, or the public key in hexadecimal or base64 on one line).`,
+		Long: `Names the first wrong entry and exits 1 if there is one. --checkpoint FILE holds what "doorward
+audit checkpoint" wrote earlier, one or more of them; without one, an older copy of the whole record
+cannot be told from the newest.
+--offline FOLDER verifies a ledger that sentinel does not have open, or a copy; --key FILE is the
+checkpoint key (a seed of 32 bytes, or the public key in hexadecimal or base64 on one line).`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var file []byte
 			var err error
@@ -257,7 +258,8 @@ func (a *app) verified(line []byte, first string) error {
 	if err := json.Unmarshal(line, &r); err != nil {
 		return wire.Refuse(wire.CodeInternal, "read the report: "+err.Error(), "")
 	}
-	a.line("%d entries, root %s, %d signed checkpoints within, %d held against from elsewhere", r.Size, r.Root, r.Signed, len(r.Kept))
+	a.line("%d entries, root %s, %d signed checkpoints within, %d held against from elsewhere", r.Size, r.Root,
+		r.Signed, len(r.Kept))
 	if first == "" {
 		a.line("the record is whole")
 		if len(r.Kept) == 0 {
@@ -363,9 +365,10 @@ func (a *app) refusal(line []byte) {
 func (a *app) watchCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "watch [-- COMMAND [ARG]...]", Short: "tell of each change; with a command, by giving it JSON on stdin",
-		Long: `Prints one line for each event: a call that waits, was decided, ran, ended. With a command it runs that command once for
-each, with the event as one line of JSON on its stdin, as you and with your environment; no daemon starts a program. A
-command that fails is told on stderr, and watching goes on.`,
+		Long: `Prints one line for each event: a call that waits, was decided, ran, ended. With a command it runs
+that command once for each, with the event as one line of JSON on its stdin, as you and with your
+environment; no daemon starts a program. A command that fails is told on stderr, and watching goes
+on.`,
 		RunE: func(c *cobra.Command, args []string) error { return a.watch(c.Context(), args) },
 	}
 }

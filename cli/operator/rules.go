@@ -37,7 +37,8 @@ func (a *app) grantsCmd() *cobra.Command {
 				if g.Count > 0 {
 					used += " of " + strconv.FormatInt(g.Count, 10)
 				}
-				rows = append(rows, []string{g.ID, ends, used, a.at(g.LastUse), orElse(g.Sentence, strings.Join(a.grantText(&g), "; "))})
+				rows = append(rows, []string{g.ID, ends, used, a.at(g.LastUse), orElse(g.Sentence, strings.Join(a.grantText(&g),
+					"; "))})
 			}
 			a.table(rows)
 			return nil
@@ -83,8 +84,9 @@ func (a *app) stopCmd() *cobra.Command {
 	var resume, yes bool
 	c := &cobra.Command{
 		Use: "stop [CELL]", Short: "the switch: nothing more goes out for a cell, or for all", Args: cobra.MaximumNArgs(1),
-		Long: `In this order: no new grants, live ones are void, live traffic is cut, parked calls are dropped. What was in flight is
-reported as "may have run". --resume turns it on again, which is decided like a call.`,
+		Long: `In this order: no new grants, live ones are void, live traffic is cut, parked calls are dropped.
+What was in flight is reported as "may have run". --resume turns it on again, which is decided like
+a call.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			r, err := ask[wire.Report](wire.PathApprove, "stop", &wire.StopReq{Cell: strings.Join(args, ""), Resume: resume})
 			if err := a.told(r, err); err != nil {
@@ -144,7 +146,8 @@ func (a *app) sessionCmd() *cobra.Command {
 		}
 		rows := [][]string{{"SESSION", "CELL", "BEGAN", "ATTENDED", "BY"}}
 		for _, s := range r.Sessions {
-			rows = append(rows, []string{s.Name, s.Cell, a.at(s.Began), map[bool]string{true: "yes", false: "no"}[s.Attended], s.By})
+			rows = append(rows, []string{s.Name, s.Cell, a.at(s.Began), map[bool]string{true: "yes", false: "no"}[s.Attended],
+				s.By})
 		}
 		a.table(rows)
 		return nil

@@ -33,19 +33,22 @@ func TestMain(m *testing.M) {
 }
 
 // verifyFile stands for the ledger's, which this package may not import.
-func verifyFile(_ context.Context, path string, pub ed25519.PublicKey, key ed25519.PrivateKey, file []byte) ([]byte, string, error) {
+func verifyFile(_ context.Context, path string, pub ed25519.PublicKey, key ed25519.PrivateKey, file []byte) ([]byte,
+	string, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, "", err
 	}
-	r := fmt.Sprintf(`{"size":3,"root":"r","signed":1,"kept":[],"coded":%v,"note":"%d %d"}`, key != nil, len(pub), len(file))
+	r := fmt.Sprintf(`{"size":3,"root":"r","signed":1,"kept":[],"coded":%v,"note":"%d %d"}`, key != nil, len(pub),
+		len(file))
 	return []byte(r), strings.TrimSpace(string(b)), nil
 }
 
 func demo() *describe.Connector {
 	entry := []describe.Entry{{Name: "it", Method: "GET", Path: "{base}/it", Credential: true}}
 	return &describe.Connector{Vendor: "demo", Title: "Demo", Base: "https://api.example.org", Check: "items",
-		Tokens: describe.Tokens{Kinds: []string{"token"}, Placement: wire.Placement{Kind: "header", Name: "Authorization", Prefix: "Bearer "},
+		Tokens: describe.Tokens{Kinds: []string{"token"}, Placement: wire.Placement{Kind: "header", Name: "Authorization",
+			Prefix: "Bearer "},
 			NewURL: "https://example.org/new?name={name}&{scopes}"},
 		Methods: []describe.Method{
 			{Name: "create", Summary: "make a thing", Class: describe.Write, Reach: describe.ReachPeople, Entries: entry,
@@ -62,8 +65,10 @@ func demo() *describe.Connector {
 func basic() *describe.Connector {
 	entry := []describe.Entry{{Name: "it", Method: "GET", Path: "{base}/it", Credential: true}}
 	return &describe.Connector{Vendor: "dav", Title: "DAV", Check: "items",
-		Tokens:  describe.Tokens{Kinds: []string{"basic"}, Placement: wire.Placement{Kind: "basic"}, Help: "use an app password"},
-		Methods: []describe.Method{{Name: "items", Summary: "list", Class: describe.Read, Reach: describe.ReachNone, Entries: entry}}}
+		Tokens: describe.Tokens{Kinds: []string{"basic"}, Placement: wire.Placement{Kind: "basic"},
+			Help: "use an app password"},
+		Methods: []describe.Method{{Name: "items", Summary: "list", Class: describe.Read, Reach: describe.ReachNone,
+			Entries: entry}}}
 }
 
 func TestScripts(t *testing.T) {
@@ -199,7 +204,8 @@ func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 			if g.Until > 0 {
 				days = " until"
 			}
-			s.note("grant kind=%s%s session=%q count=%d tainted=%v limits=%v", g.Kind, days, g.Session, g.Count, g.Tainted, g.Limits)
+			s.note("grant kind=%s%s session=%q count=%d tainted=%v limits=%v", g.Kind, days, g.Session, g.Count, g.Tainted,
+				g.Limits)
 			r.Grant = "g7"
 		}
 		return r, nil, nil
@@ -219,7 +225,8 @@ func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 		if q.Resume {
 			return &wire.Report{Widening: "w1"}, nil, nil
 		}
-		return &wire.Report{Lines: []string{"no new grants", "authd voided 2 live grants"}, MayHaveRun: []string{"c9 demo create"}}, nil, nil
+		return &wire.Report{Lines: []string{"no new grants", "authd voided 2 live grants"},
+			MayHaveRun: []string{"c9 demo create"}}, nil, nil
 	case "policy":
 		q := read[wire.PolicyReq](m)
 		s.note("policy %s cell=%q files=%d frame=%v", q.Op, q.Cell, len(q.Files), q.Frame != nil)
@@ -234,11 +241,13 @@ func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 		case q.Op == "explain":
 			r.Lines = []string{"asks, by policy settings.demo", fmt.Sprint(q.Frame.Args)}
 		case q.Op == "show":
-			r.Lines, r.Notes = []string{"# policy.toml", `organisation = ["example.org"]`}, []string{"dont-ask does not cover sensitive methods"}
+			r.Lines, r.Notes = []string{"# policy.toml", `organisation = ["example.org"]`},
+				[]string{"dont-ask does not cover sensitive methods"}
 		}
 		return r, nil, nil
 	case "session":
-		return &wire.SessionResp{Sessions: []wire.Session{{Cell: "main", Name: "s1", Attended: true, Began: 1900000000}}}, nil, nil
+		return &wire.SessionResp{Sessions: []wire.Session{{Cell: "main", Name: "s1", Attended: true, Began: 1900000000}}},
+			nil, nil
 	case "check":
 		return &wire.Output{JSON: []byte(`{"items":[]}`), Bytes: 12}, nil, nil
 	case "taint":
@@ -279,7 +288,8 @@ func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 			return &wire.WatchResp{Last: 1}, nil, nil
 		}
 		if q.After == 1 {
-			return &wire.WatchResp{Last: 2, Events: []wire.Event{{ID: "c1", State: wire.StateParked, Summary: "demo create\x1b[2J", Unix: 1900000000}}}, nil, nil
+			return &wire.WatchResp{Last: 2, Events: []wire.Event{{ID: "c1", State: wire.StateParked,
+				Summary: "demo create\x1b[2J", Unix: 1900000000}}}, nil, nil
 		}
 		return nil, nil, wire.Refuse(wire.CodeUnavailable, "the script ends here", "")
 	}
@@ -295,7 +305,8 @@ func (s *sham) authd(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 	switch m.Verb {
 	case "add":
 		q := read[wire.AddReq](m)
-		s.note("add %s %s base=%+v placement=%+v secret=%q permit=%v also=%v ca=%d replace=%v", q.Vendor, q.Name, q.Base, q.Placement, q.Secret,
+		s.note("add %s %s base=%+v placement=%+v secret=%q permit=%v also=%v ca=%d replace=%v", q.Vendor, q.Name, q.Base,
+			q.Placement, q.Secret,
 			q.Permit, q.Also, len(q.CA), q.Replace)
 		acc.Name, acc.Vendor, acc.Base, acc.Placement = q.Name, q.Vendor, q.Base, q.Placement
 		return &wire.AccountsResp{Accounts: []wire.Account{acc}}, nil, nil

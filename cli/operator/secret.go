@@ -84,7 +84,8 @@ func secretFlag(err error) error {
 }
 
 // secretNames are words that flags for secrets are made of elsewhere.
-var secretNames = [...]string{"password", "passwd", "pass", "passphrase", "token", "secret", "apikey", "key", "credential",
+var secretNames = [...]string{"password", "passwd", "pass", "passphrase", "token", "secret", "apikey", "key",
+	"credential",
 	"credentials", "pat", "bearer", "auth", "authorization"}
 
 func secretName(name string) bool {
@@ -99,16 +100,18 @@ func secretName(name string) bool {
 }
 
 func notAnArgument(what string) error {
-	return wire.Refuse(wire.CodeUsage, what+": a secret is never taken from an argument: every process of this machine can read those",
+	return wire.Refuse(wire.CodeUsage,
+		what+": a secret is never taken from an argument: every process of this machine can read those",
 		"leave it out to be asked, or use --secret-stdin or --secret-fd N; if it was real, it has been seen: make a new one")
 }
 
 // secretPrefixes are how well-known credentials begin.
-var secretPrefixes = [...]string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "xoxa-",
+var secretPrefixes = [...]string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xoxb-", "xoxp-",
+	"xoxa-",
 	"xoxr-", "xapp-", "sk-", "ya29.", "AKIA", "ASIA", "eyJ", "ntn_", "secret_", "Bearer ", "Basic "}
 
-// secretArgs refuses arguments that are, or carry, a credential, before anything else is done with them. What belongs to
-// another program (watch -- COMMAND) is that program's affair.
+// secretArgs refuses arguments that are, or carry, a credential, before anything else is done with them. What belongs
+// to another program (watch -- COMMAND) is that program's affair.
 func (a *app) secretArgs(args []string) error {
 	for i, s := range args {
 		if s == "--" {

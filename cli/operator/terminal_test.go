@@ -62,10 +62,11 @@ func TestApproveAsksAtTheTerminal(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
-			for name, body := range map[string]string{"does": "show cards.json\n", "cards.json": `[{"id":"c1","kind":"call","state":"parked",` +
-				`"title":"make a thing","connector":"demo","method":"create","account":"home","cell":"main","session":"s1","hash":"q80=","expires":2900000000,` +
-				`"fields":[{"label":"To","values":["ada@example.org"],"main":true}],` +
-				`"grantable":{"connector":"demo","method":"create","account":"home","cell":"main","session":"s1","kind":"session","limits":[{"field":"to","values":["ada@example.org"]}]}}]`} {
+			for name, body := range map[string]string{"does": "show cards.json\n",
+				"cards.json": `[{"id":"c1","kind":"call","state":"parked",` +
+					`"title":"make a thing","connector":"demo","method":"create","account":"home","cell":"main","session":"s1","hash":"q80=","expires":2900000000,` +
+					`"fields":[{"label":"To","values":["ada@example.org"],"main":true}],` +
+					`"grantable":{"connector":"demo","method":"create","account":"home","cell":"main","session":"s1","kind":"session","limits":[{"field":"to","values":["ada@example.org"]}]}}]`} {
 				if err := os.WriteFile(filepath.Join(dir, name), []byte(body), 0o600); err != nil {
 					t.Fatal(err)
 				}
@@ -95,7 +96,8 @@ func TestApproveAsksAtTheTerminal(t *testing.T) {
 				if !asked && strings.Contains(seen.String(), "Type yes: ") {
 					asked = true
 					before := seen.String()
-					for _, want := range []string{"To: ada@example.org", "the grant would allow", "where --to is ada@example.org", "Run this, and allow what the grant says?"} {
+					for _, want := range []string{"To: ada@example.org", "the grant would allow", "where --to is ada@example.org",
+						"Run this, and allow what the grant says?"} {
 						if !strings.Contains(before, want) {
 							t.Errorf("asked before it showed %q:\n%s", want, before)
 						}
@@ -125,9 +127,12 @@ func TestApproveAsksAtTheTerminal(t *testing.T) {
 
 func TestGrantTextSaysWhatItAllows(t *testing.T) {
 	a := &app{now: time.Unix(1900000000, 0)}
-	got := strings.Join(a.grantText(&wire.Grant{Connector: "demo", Method: "create", Account: "home", Cell: "main", Kind: "until",
-		Until: 1900000000 + 7*86400, Count: 3, Limits: []wire.Limit{{Field: "to", Values: []string{"ada@example.org\u202e"}}, {Field: "cc"}, {Field: "amount", Max: 5}}}), "\n")
-	for _, want := range []string{"calls of demo create", "account home, from cell main", `where --to is ada@example.org\u{202e}`, "where --cc is not given",
+	got := strings.Join(a.grantText(&wire.Grant{Connector: "demo", Method: "create", Account: "home", Cell: "main",
+		Kind:  "until",
+		Until: 1900000000 + 7*86400, Count: 3, Limits: []wire.Limit{{Field: "to",
+			Values: []string{"ada@example.org\u202e"}}, {Field: "cc"}, {Field: "amount", Max: 5}}}), "\n")
+	for _, want := range []string{"calls of demo create", "account home, from cell main",
+		`where --to is ada@example.org\u{202e}`, "where --cc is not given",
 		"where --amount is at most 5", "3 times in all", "in 7 days", "not after the cell has read what others wrote"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in:\n%s", want, got)
@@ -136,7 +141,8 @@ func TestGrantTextSaysWhatItAllows(t *testing.T) {
 }
 
 func TestDaysReadsSpans(t *testing.T) {
-	for in, want := range map[string]time.Duration{"7d": 7 * 24 * time.Hour, "12h": 12 * time.Hour, "30m": 30 * time.Minute} {
+	for in, want := range map[string]time.Duration{"7d": 7 * 24 * time.Hour, "12h": 12 * time.Hour,
+		"30m": 30 * time.Minute} {
 		if got, err := days(in); err != nil || got != want {
 			t.Errorf("%s: %v, %v", in, got, err)
 		}
@@ -158,7 +164,8 @@ func TestBaseOfReadsAddresses(t *testing.T) {
 			t.Errorf("%s: %+v, %v", in, got, err)
 		}
 	}
-	for _, in := range []string{"", "example.org", "http://example.org", "ftp://example.org", "https://u:p@example.org", "https://example.org?x",
+	for _, in := range []string{"", "example.org", "http://example.org", "ftp://example.org", "https://u:p@example.org",
+		"https://example.org?x",
 		"https://example.org#x", "https://example.org:0", "https://example.org:99999", "https://"} {
 		if got, err := baseOf(in, nil); err == nil {
 			t.Errorf("%q: %+v", in, got)
@@ -173,7 +180,8 @@ func TestBaseOfReadsAddresses(t *testing.T) {
 }
 
 func TestASCIIJSONHasNothingElse(t *testing.T) {
-	if got := string(ascii([]byte(`{"a":"é\u0000` + "\x7f\u202e\U0001f600" + `"}`))); got != `{"a":"\u00e9\u0000\u007f\u202e\ud83d\ude00"}` {
+	if got := string(ascii([]byte(`{"a":"é\u0000` + "\x7f\u202e\U0001f600" +
+		`"}`))); got != `{"a":"\u00e9\u0000\u007f\u202e\ud83d\ude00"}` {
 		t.Error(got)
 	}
 }

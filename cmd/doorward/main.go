@@ -16,7 +16,8 @@ import (
 func main() { os.Exit(operator.Main(os.Args[1:], operator.Parts{VerifyFile: verifyFile})) }
 
 // verifyFile is ledger.VerifyFile with its report as JSON.
-func verifyFile(ctx context.Context, path string, pub ed25519.PublicKey, key ed25519.PrivateKey, file []byte) ([]byte, string, error) {
+func verifyFile(ctx context.Context, path string, pub ed25519.PublicKey, key ed25519.PrivateKey,
+	file []byte) ([]byte, string, error) {
 	r, err := ledger.VerifyFile(ctx, path, pub, key, file)
 	if err != nil {
 		return nil, "", err

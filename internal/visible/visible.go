@@ -20,7 +20,8 @@ const maxRun = 8
 const maxMarks = 3
 
 // Line is s on one line: control, bidirectional, invisible and other characters that show nothing, line ends included,
-// stand as \u{202e}, bytes that are no UTF-8 as \x{ff}. A long run of one of them, or of spaces, is counted: \u{a0}×400.
+// stand as \u{202e}, bytes that are no UTF-8 as \x{ff}. A long run of one of them, or of spaces, is counted:
+// \u{a0}×400.
 func Line(s string) string {
 	if plain(s) {
 		return s

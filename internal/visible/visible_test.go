@@ -90,7 +90,8 @@ func FuzzLine(f *testing.F) {
 		}
 		var last rune
 		for _, r := range out {
-			if (unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || hidden(r)) && !(r == 0xfe0f && unicode.Is(unicode.So, last)) {
+			if (unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || hidden(r)) && !(r == 0xfe0f && unicode.Is(unicode.So,
+				last)) {
 				t.Fatalf("%q leaves %U", s, r)
 			}
 			last = r

@@ -78,14 +78,18 @@ func mixed(word string) string {
 // fancy says whether a word has full-width or mathematical letters or digits.
 func fancy(w string) bool {
 	return strings.ContainsFunc(w, func(r rune) bool {
-		return r >= 0xff10 && r <= 0xff5a || r >= 0x1d400 && r <= 0x1d7ff || r >= 0x24b6 && r <= 0x24e9 || r >= 0x1f130 && r <= 0x1f189
+		return r >= 0xff10 && r <= 0xff5a || r >= 0x1d400 && r <= 0x1d7ff || r >= 0x24b6 && r <= 0x24e9 || r >= 0x1f130 &&
+			r <= 0x1f189
 	})
 }
 
 // domains are the parts of a word that are, or may be read as, a domain.
 func domains(w string) []string {
 	var out []string
-	for _, p := range strings.FieldsFunc(w, func(r rune) bool { return strings.ContainsRune("@/:<>()[]{},;\"'`?#=&|\\", r) }) {
+	for _, p := range strings.FieldsFunc(w, func(r rune) bool {
+		return strings.ContainsRune("@/:<>()[]{},;\"'`?#=&|\\",
+			r)
+	}) {
 		p = strings.Trim(p, ".。．｡")
 		if strings.ContainsAny(p, ".。．｡") {
 			out = append(out, p)

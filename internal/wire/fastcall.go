@@ -16,7 +16,8 @@ func (f Frame) EncodeMsgpack(enc *msgpack.Encoder) error {
 }
 
 func (f *Frame) encode(m *mapOf) {
-	m.begin(set(f.Connector != "", f.Description != Digest{}, f.Account != "", f.Method != "", len(f.Args) > 0, len(f.Files) > 0))
+	m.begin(set(f.Connector != "", f.Description != Digest{}, f.Account != "", f.Method != "", len(f.Args) > 0,
+		len(f.Files) > 0))
 	m.text("c", f.Connector)
 	m.digest("d", f.Description)
 	m.text("a", f.Account)
@@ -211,7 +212,8 @@ func (r *CallReq) DecodeMsgpack(d *msgpack.Decoder) error {
 // EncodeMsgpack writes o for this package's Marshal.
 func (o Output) EncodeMsgpack(enc *msgpack.Encoder) error {
 	m := &mapOf{e: enc}
-	m.begin(set(len(o.JSON) > 0, o.File, o.Media != "", len(o.Labels) > 0, o.Next != "", o.Truncated != "", o.Object != "", o.Bytes != 0))
+	m.begin(set(len(o.JSON) > 0, o.File, o.Media != "", len(o.Labels) > 0, o.Next != "", o.Truncated != "",
+		o.Object != "", o.Bytes != 0))
 	m.bytes("j", o.JSON)
 	m.yes("f", o.File)
 	m.text("m", o.Media)

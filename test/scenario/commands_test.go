@@ -93,14 +93,17 @@ func TestThePersonsCommand(t *testing.T) {
 
 	has(ada(0, "", "account", "list"), "no accounts")
 	has(r.connector(r.work, 7, "github", "issues", "--repo", "ada/site"), "not_configured")
-	res := ada(0, token+"\n", "account", "add", "github", "code", "--base", v.Base(), "--ca", ca, "--permit", host(t, v.Base()),
+	res := ada(0, token+"\n", "account", "add", "github", "code", "--base", v.Base(), "--ca", ca, "--permit", host(t,
+		v.Base()),
 		"--permit", host(t, v.LogBase()), "--also", host(t, v.LogBase()), "--owner", "ada", "--secret-stdin")
-	has(res, "account code of github", "https://github.com/settings/personal-access-tokens/new?", "issues=write", "doorward approve ")
+	has(res, "account code of github", "https://github.com/settings/personal-access-tokens/new?", "issues=write",
+		"doorward approve ")
 	if strings.Contains(res.Stdout+res.Stderr, token) {
 		t.Error("the token is printed")
 	}
 	has(r.connector(r.work, 7, "github", "issues", "--repo", "ada/site"), "not_connected")
-	has(ada(2, "", "account", "add", "github", "more", "--token=ghp_notarealtokennotarealtoken"), "never taken from an argument")
+	has(ada(2, "", "account", "add", "github", "more", "--token=ghp_notarealtokennotarealtoken"),
+		"never taken from an argument")
 	cards := r.waitPending(1)
 	has(ada(0, "", "account", "list"), "waits for a decision: doorward approve "+cards[0].ID)
 	has(ada(0, "", "approve", cards[0].ID, "--yes"), "wider than before: ", "is done")
@@ -108,7 +111,8 @@ func TestThePersonsCommand(t *testing.T) {
 	has(ada(0, "", "account", "show", "code"), "state       well")
 
 	has(r.connector(r.work, 0, "github", "issues", "--repo", "ada/site"), "items:", "[untrusted")
-	park := r.connector(r.work, 4, "github", "issue-create", "--repo", "ada/site", "--title", "Two words", "--body", "See\u202e this.", "--wait", "0s")
+	park := r.connector(r.work, 4, "github", "issue-create", "--repo", "ada/site", "--title", "Two words", "--body",
+		"See\u202e this.", "--wait", "0s")
 	has(park, "needs_approval: ", "connector result ")
 	id := r.waitPending(1)[0].ID
 	has(ada(0, "", "pending"), id, "github issue-create", "ada/site")
@@ -120,7 +124,8 @@ func TestThePersonsCommand(t *testing.T) {
 	var grants struct {
 		Items []struct{ ID string }
 	}
-	if err := json.Unmarshal([]byte(ada(0, "", "grants", "--json").Stdout), &grants); err != nil || len(grants.Items) != 1 {
+	if err := json.Unmarshal([]byte(ada(0, "", "grants", "--json").Stdout), &grants); err != nil ||
+		len(grants.Items) != 1 {
 		t.Fatalf("grants: %+v, %v", grants, err)
 	}
 	has(ada(0, "", "grants"), grants.Items[0].ID, "issue-create")
@@ -128,7 +133,8 @@ func TestThePersonsCommand(t *testing.T) {
 	has(ada(0, "", "grants"), "no grants")
 
 	has(ada(0, "", "policy", "check"), "")
-	has(ada(0, "", "policy", "explain", "--cell", "work", "github", "issue-create", "--repo", "ada/site", "--title", "T"), "ask")
+	has(ada(0, "", "policy", "explain", "--cell", "work", "github", "issue-create", "--repo", "ada/site", "--title",
+		"T"), "ask")
 	has(ada(0, "", "policy", "cedar"), "permit")
 	has(ada(0, "", "taint", "work"), "untrusted: github issues")
 	has(ada(0, "", "session"), "work")
