@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/cgroups/v3/cgroup2"
 	"golang.org/x/sys/unix"
 )
 
@@ -90,12 +91,13 @@ func Enter() (inside bool, code int, err error) {
 // outer is the program as it was started: it makes the cgroup, waits, and removes the cgroup again.
 func outer(mount string) (int, error) {
 	sweep(mount)
-	dir := filepath.Join(mount, prefix+strconv.Itoa(os.Getpid()))
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	name := "/" + prefix + strconv.Itoa(os.Getpid())
+	group, err := cgroup2.NewManager(mount, name, &cgroup2.Resources{})
+	if err != nil {
 		return 1, fmt.Errorf("make a cgroup: %w", err)
 	}
-	defer remove(dir)
-	cg, err := os.Open(dir)
+	defer func() { _ = remove(group) }()
+	cg, err := os.Open(mount + name)
 	if err != nil {
 		return 1, fmt.Errorf("open the cgroup: %w", err)
 	}
@@ -226,53 +228,62 @@ func sweep(mount string) {
 	dirs, _ := filepath.Glob(filepath.Join(mount, prefix+"*"))
 	for _, dir := range dirs {
 		pid, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), prefix))
-		if err == nil && errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
-			remove(dir)
+		if err != nil || !errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
+			continue
+		}
+		if group, err := cgroup2.Load("/"+filepath.Base(dir), cgroup2.WithMountpoint(mount)); err == nil {
+			_ = remove(group)
 		}
 	}
 }
 
 // remove kills what is left in a cgroup that this package made and removes it with everything below.
-func remove(dir string) {
-	_ = os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
-	for range 200 {
-		removeTree(dir)
-		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
-			return
-		}
-		time.Sleep(10 * time.Millisecond) // a killed process leaves its cgroup a moment later
-	}
-}
-
-// removeTree removes empty cgroups from the leaves up.
-func removeTree(dir string) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		if e.IsDir() {
-			removeTree(filepath.Join(dir, e.Name()))
-		}
-	}
-	_ = unix.Rmdir(dir)
-}
-
-// KillCgroup kills every process in a cgroup, named from the ground's root.
-func KillCgroup(path string) error {
-	err := os.WriteFile(filepath.Join(Cgroup, path, "cgroup.kill"), []byte("1"), 0)
+func remove(group *cgroup2.Manager) error {
+	err := group.Kill()
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
+	}
+	for range 100 { // a killed process leaves its cgroup a moment later
+		if err = group.Delete(); err == nil {
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 	return err
 }
 
+// MakeCgroup makes a cgroup with its parents, or finds it. The path is from the ground's root.
+func MakeCgroup(path string) (*cgroup2.Manager, error) {
+	group, err := cgroup2.NewManager(Cgroup, path, &cgroup2.Resources{})
+	if err != nil {
+		return nil, fmt.Errorf("make cgroup %s: %w", path, err)
+	}
+	return group, nil
+}
+
+// KillCgroup kills every process in a cgroup, named from the ground's root. One that is not there is left alone.
+func KillCgroup(path string) error {
+	if _, err := os.Stat(filepath.Join(Cgroup, path)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	group, err := cgroup2.Load(path, cgroup2.WithMountpoint(Cgroup))
+	if err != nil {
+		return err
+	}
+	return group.Kill()
+}
+
 // RemoveCgroup kills every process in a cgroup, named from the ground's root, and removes it with everything below.
 func RemoveCgroup(path string) error {
-	dir := filepath.Join(Cgroup, path)
-	remove(dir)
-	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove cgroup %s: something is left in it: %w", path, err)
+	if _, err := os.Stat(filepath.Join(Cgroup, path)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	group, err := cgroup2.Load(path, cgroup2.WithMountpoint(Cgroup))
+	if err != nil {
+		return err
+	}
+	if err := remove(group); err != nil {
+		return fmt.Errorf("remove cgroup %s: %w", path, err)
 	}
 	return nil
 }

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/containerd/cgroups/v3/cgroup2"
+	"github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/doorward/doorward/test/ground"
 	"golang.org/x/sys/unix"
 )
@@ -212,12 +214,17 @@ func (d *Daemon) Signal(s syscall.Signal) error {
 
 // Freeze stops every thread of the daemon and returns when all stand still. A frozen daemon can be killed.
 func (d *Daemon) Freeze() error {
-	dir := filepath.Join(ground.Cgroup, d.Cgroup())
-	if err := os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte("1"), 0); err != nil {
+	group, err := ground.MakeCgroup(d.Cgroup())
+	if err == nil {
+		err = group.Freeze()
+	}
+	if err != nil {
 		return fmt.Errorf("freeze %s: %w", d.Name, err)
 	}
+	// The library does not wait for the threads.
+	events := filepath.Join(ground.Cgroup, d.Cgroup(), "cgroup.events")
 	for end := time.Now().Add(readyTimeout); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		b, err := os.ReadFile(filepath.Join(dir, "cgroup.events"))
+		b, err := os.ReadFile(events)
 		if err != nil {
 			return fmt.Errorf("freeze %s: %w", d.Name, err)
 		}
@@ -230,11 +237,23 @@ func (d *Daemon) Freeze() error {
 
 // Thaw lets a frozen daemon go on; another is left alone.
 func (d *Daemon) Thaw() error {
-	err := os.WriteFile(filepath.Join(ground.Cgroup, d.Cgroup(), "cgroup.freeze"), []byte("0"), 0)
+	group, err := ground.MakeCgroup(d.Cgroup())
+	if err == nil {
+		err = group.Thaw()
+	}
 	if err != nil {
 		return fmt.Errorf("thaw %s: %w", d.Name, err)
 	}
 	return nil
+}
+
+// Stat is what the kernel counts of the daemon's cgroup; which controllers count depends on the machine.
+func (d *Daemon) Stat() (*stats.Metrics, error) {
+	group, err := ground.MakeCgroup(d.Cgroup())
+	if err != nil {
+		return nil, err
+	}
+	return group.StatFiltered(cgroup2.StatCPU)
 }
 
 // Kill kills the daemon as `kill -9` does and waits for its end. One that does not run is left alone.
@@ -282,11 +301,10 @@ func (d *Daemon) close() {
 
 // cgroupDir makes a cgroup with its parents and opens it.
 func cgroupDir(path string) (*os.File, error) {
-	dir := filepath.Join(ground.Cgroup, path)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("make cgroup %s: %w", path, err)
+	if _, err := ground.MakeCgroup(path); err != nil {
+		return nil, err
 	}
-	f, err := os.Open(dir)
+	f, err := os.Open(filepath.Join(ground.Cgroup, path))
 	if err != nil {
 		return nil, fmt.Errorf("open cgroup %s: %w", path, err)
 	}

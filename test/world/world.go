@@ -254,8 +254,7 @@ func (w *World) Close() error {
 	w.cells = map[string]*Cell{}
 	w.mu.Unlock()
 	for _, slice := range []string{"doorward.slice", "user.slice"} {
-		path := filepath.Join(ground.Cgroup, slice, "cgroup.kill")
-		if err := os.WriteFile(path, []byte("1"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := ground.KillCgroup("/" + slice); err != nil {
 			errs = append(errs, fmt.Errorf("close the world: %w", err))
 		}
 	}

@@ -219,3 +219,34 @@ func TestACommandIsKilled(t *testing.T) {
 		t.Error(r, err)
 	}
 }
+
+func TestAFrozenDaemonStandsStillAndCanBeKilled(t *testing.T) {
+	w, probe := probes(t)
+	d := w.Daemon("sentinel")
+	if err := d.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	p, err := w.Person(1000).Start(Cmd{Args: []string{probe, "ask", wire.PathApprove}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := d.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(20 * time.Millisecond)
+	after, err := d.Stat()
+	if err != nil || after.GetCPU().GetUserUsec() != before.GetCPU().GetUserUsec() {
+		t.Errorf("it ran: %v, then %v, %v", before.GetCPU(), after.GetCPU(), err)
+	}
+	d.Kill()
+	if err := d.Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := p.Wait(); err != nil || !strings.Contains(r.Stdout, "user-1000") {
+		t.Error(r, err)
+	}
+}
