@@ -5,7 +5,6 @@ package sentinel
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,6 +21,11 @@ import (
 func (s *Sentinel) accountsPushed(ctx context.Context, c *daemon.Call, req *wire.AccountsReq) (*wire.Empty, error) {
 	s.mu.Lock()
 	fresh := s.instance == ""
+	s.mu.Unlock()
+	if fresh { // before anything can run on this link
+		s.compare(ctx, req.Checkpoint)
+	}
+	s.mu.Lock()
 	s.instance, s.locked = req.Instance, req.Locked
 	s.accounts = make(map[string]wire.Account, len(req.Accounts))
 	for _, a := range req.Accounts {
@@ -57,20 +61,25 @@ func (s *Sentinel) askAccounts() {
 	}
 }
 
-// connected does what waits for authd: compare the ledger with the checkpoint that authd keeps, settle what was
-// running, and leave the newest checkpoint.
-func (s *Sentinel) connected(ctx context.Context, req *wire.AccountsReq, orphans []ledger.Call) {
-	if len(req.Checkpoint) > 0 {
-		err := s.ledger.Against(ctx, req.Checkpoint)
-		if errors.Is(err, ledger.ErrOlder) {
-			s.log.Error("the ledger is older than its checkpoint; approved calls are void", "err", err.Error())
-			if _, _, err := s.ledger.Rewind(ctx, err.Error()); err != nil {
-				s.log.Error("the ledger is not put right", "err", err.Error())
-			}
-		} else if err != nil {
-			s.log.Error("authd's checkpoint is no checkpoint of this ledger", "err", err.Error())
-		}
+// compare holds the ledger to the checkpoint that authd keeps. Where it does not fit, what an older ledger would say of
+// approvals and grants does not count.
+func (s *Sentinel) compare(ctx context.Context, checkpoint []byte) {
+	if len(checkpoint) == 0 {
+		return
 	}
+	err := s.ledger.Against(ctx, checkpoint)
+	if err == nil {
+		return
+	}
+	s.log.Error("the ledger does not fit the checkpoint that authd keeps; approved calls are void", "err", err.Error())
+	if _, _, err := s.ledger.Rewind(ctx, err.Error()); err != nil {
+		s.log.Error("the ledger is not put right", "err", err.Error())
+	}
+}
+
+// connected does what waits for authd: settle what was running, and leave the newest checkpoint. A person is asked about
+// the grants that an older ledger left unconfirmed.
+func (s *Sentinel) connected(ctx context.Context, req *wire.AccountsReq, orphans []ledger.Call) {
 	for _, c := range orphans {
 		if err := s.voidGrant(ctx, c.Pass); err != nil {
 			s.log.Warn("a grant could not be voided", "call", c.ID, "err", err.Error())
@@ -80,14 +89,25 @@ func (s *Sentinel) connected(ctx context.Context, req *wire.AccountsReq, orphans
 	if note, err := s.ledger.Checkpoint(ctx); err == nil {
 		s.giveCheckpoint(note)
 	}
+	for _, g := range s.ledger.Grants(ledger.GrantFilter{}) {
+		if g.State != ledger.GrantUnconfirmed {
+			continue
+		}
+		_, err := s.widen(ctx, widening{Kind: widenConfirm, About: g.ID, Lines: []string{s.asGrant(&g).Sentence}},
+			"keep a grant from before the record was put back", "sentinel")
+		if err != nil {
+			s.log.Error("a grant cannot be put up for decision", "grant", g.ID, "err", err.Error())
+		}
+	}
 }
 
 // giveCheckpoint leaves a checkpoint with authd. Failure is no loss: the next one covers more.
 func (s *Sentinel) giveCheckpoint(note []byte) {
-	if s.authd == nil {
+	var size int64
+	if _, err := fmt.Sscanf(string(note), ledger.Origin+"\n%d\n", &size); err != nil {
+		s.log.Error("a checkpoint does not say its size", "err", err.Error())
 		return
 	}
-	size, _ := s.ledger.Head()
 	ctx, cancel := context.WithTimeout(s.lifetime, 5*time.Second)
 	defer cancel()
 	if err := s.authd.Call(ctx, "checkpoint", &wire.CheckpointReq{Note: note, Size: size}, &wire.Empty{}); err != nil {
@@ -117,7 +137,7 @@ func (s *Sentinel) authdGone() {
 
 // authdRefused puts a refusal of authd into the record.
 func (s *Sentinel) authdRefused(_ context.Context, _ *daemon.Call, req *wire.RefusedReq) (*wire.Empty, error) {
-	go s.refused("authd", req.Peer, req.Grant, req.Code, req.Verb+": "+req.Detail)
+	s.refused("authd", req.Peer, req.Grant, req.Code, req.Verb+": "+req.Detail)
 	return &wire.Empty{}, nil
 }
 

@@ -149,7 +149,7 @@ func (s *Sentinel) cancel(ctx context.Context, c *daemon.Call, req *wire.CallRef
 	}
 	switch call.State {
 	case ledger.Parked, ledger.Approved:
-		got, err := s.ledger.Revoke(ctx, call.ID, cellActor(c.Peer), string(wire.CodeRevoked), "the caller cancelled it")
+		got, err := s.ledger.Revoke(ctx, call.ID, actor(c.Peer), string(wire.CodeRevoked), "the caller cancelled it")
 		if err != nil && !errors.Is(err, ledger.ErrState) {
 			return nil, s.ledgerError(err)
 		}
@@ -159,7 +159,7 @@ func (s *Sentinel) cancel(ctx context.Context, c *daemon.Call, req *wire.CallRef
 		}
 	case ledger.Executing:
 		if l := s.liveOf(call.Pass); l != nil {
-			s.abandon(context.WithoutCancel(ctx), l, wire.CodeUnavailable, "the worker went away before it had ended")
+			s.abandon(context.WithoutCancel(ctx), l, wire.CodeUnavailable, "its caller gave it up before it had ended")
 		}
 	}
 	if call, err = s.own(ctx, c, req.Call); err != nil {
@@ -186,6 +186,10 @@ func (s *Sentinel) inbox(ctx context.Context, c *daemon.Call, _ *wire.Empty) (*w
 func (s *Sentinel) list(_ context.Context, c *daemon.Call, req *wire.ListReq) (*wire.ListResp, error) {
 	set := s.policy.Load()
 	r := new(wire.ListResp)
+	_, attended, err := s.session(c.Peer)
+	if err != nil {
+		return nil, s.ledgerError(err)
+	}
 	for _, v := range s.sorted {
 		if req.Connector != "" && req.Connector != v.Vendor {
 			continue
@@ -198,7 +202,6 @@ func (s *Sentinel) list(_ context.Context, c *daemon.Call, req *wire.ListReq) (*
 			}
 			lc.Accounts = append(lc.Accounts, wire.ListAccount{Name: a.Name, Health: health})
 		}
-		_, attended := s.session(c.Peer)
 		lc.Methods = set.List(v.Vendor, policy.Call{Cell: c.Peer.Name, Session: sessionName(c.Peer), Attended: attended,
 			Labels: s.labels(c.Peer.Name), Now: time.Now()}, s.grants(c.Peer.Name, v.Vendor, ""))
 		r.Connectors = append(r.Connectors, lc)

@@ -78,7 +78,7 @@ func (s *Sentinel) refuse(ctx context.Context, who peer.Identity, f *wire.Frame,
 	if d, derr := wire.FrameDigest(f); derr == nil {
 		frame.Hash = hex.EncodeToString(d[:])
 	}
-	if _, err := s.ledger.Refuse(ctx, ledger.Call{Frame: frame}, cellActor(who)); err != nil {
+	if _, err := s.ledger.Refuse(ctx, ledger.Call{Frame: frame}, actor(who)); err != nil {
 		return nil, s.ledgerError(err)
 	}
 	return &wire.DecideResp{Verdict: wire.Deny, Call: frame.ID, Err: e}, nil
@@ -92,7 +92,7 @@ func (s *Sentinel) judge(ctx context.Context, who peer.Identity, f *wire.Frame, 
 	}
 	j, err := s.understand(ctx, who, f, files)
 	if err == nil {
-		s.evaluate(j)
+		err = s.evaluate(j)
 	}
 	return j, err
 }
@@ -108,7 +108,10 @@ func (s *Sentinel) judgeSilent(ctx context.Context, who peer.Identity, f *wire.F
 		return nil, err
 	}
 	j.silent = true
-	if s.evaluate(j); j.decision.Verdict == policy.Deny {
+	if err := s.evaluate(j); err != nil {
+		return nil, err
+	}
+	if j.decision.Verdict == policy.Deny {
 		return nil, wire.Refuse(j.decision.Code, j.decision.Reason, j.decision.Next)
 	}
 	j.decision.Grant = ""
@@ -160,7 +163,7 @@ func (s *Sentinel) understand(ctx context.Context, who peer.Identity, f *wire.Fr
 }
 
 // evaluate asks the policy. Everything it looks at is computed here, from the kernel, the frame and the ledger.
-func (s *Sentinel) evaluate(j *judged) {
+func (s *Sentinel) evaluate(j *judged) error {
 	set := s.policy.Load()
 	reach, sensitive := set.Reach(j.vendor, j.method, j.account.Name, j.values)
 	recipients := s.recipients(j)
@@ -168,7 +171,10 @@ func (s *Sentinel) evaluate(j *judged) {
 		reach = j.method.Reach // the body names people though the arguments do not
 		sensitive = j.method.SensitiveAt(reach)
 	}
-	session, attended := s.session(j.caller)
+	session, attended, err := s.session(j.caller)
+	if err != nil {
+		return s.ledgerError(err)
+	}
 	reads := s.ledger.Reads(sessionID(j.caller), j.vendor.Vendor)
 	j.facts = policy.Call{
 		Connector: j.vendor, Method: j.method, Values: j.values, Account: j.account.Name,
@@ -178,6 +184,7 @@ func (s *Sentinel) evaluate(j *judged) {
 		Now: time.Now(), Reads: int64(reads.Count), ReadBytes: reads.Bytes,
 	}
 	j.decision = set.Decide(&j.facts, s.grants(j.caller.Name, j.vendor.Vendor, j.method.Name))
+	return nil
 }
 
 // record is the ledger's row of a judged call.
@@ -234,11 +241,12 @@ func (s *Sentinel) allow(ctx context.Context, j *judged) (*wire.DecideResp, erro
 	read := j.method.Class == describe.Read
 	var ticket *ledger.Ticket
 	if read {
-		ticket = s.ledger.Start(context.WithoutCancel(ctx), c, cellActor(j.caller))
+		c.Data = nil // it is never read back
+		ticket = s.ledger.Start(context.WithoutCancel(ctx), c, actor(j.caller))
 	} else {
 		c.Inbox = j.bodied
 		var joined bool
-		got, joined, err := s.ledger.Begin(ctx, c, cellActor(j.caller))
+		got, joined, err := s.ledger.Begin(ctx, c, actor(j.caller))
 		switch {
 		case errors.Is(err, ledger.ErrMayRun): // an equal one may have run: a person looks first
 			return s.park(ctx, j, "an equal call may have run already; look before repeating it")
@@ -265,8 +273,8 @@ func (s *Sentinel) allow(ctx context.Context, j *judged) (*wire.DecideResp, erro
 	if err != nil {
 		return nil, err
 	}
-	if err := s.authd.Call(ctx, "grant", g, &wire.Empty{}); err != nil {
-		s.end(context.WithoutCancel(ctx), l, notRun(codeOf(err), "authd did not take the grant: "+err.Error()))
+	if err := s.give(ctx, l, g); err != nil {
+		s.end(context.WithoutCancel(ctx), l, notRun(codeOf(err), "no grant was given: "+err.Error()))
 		return &wire.DecideResp{Verdict: wire.Deny, Call: c.ID, Err: asError(s.log, err)}, nil
 	}
 	return resp, nil
@@ -304,7 +312,7 @@ func (s *Sentinel) park(ctx context.Context, j *judged, why string) (*wire.Decid
 	if err := s.keep(ctx, &c, j); err != nil {
 		return nil, err
 	}
-	got, joined, err := s.ledger.Park(ctx, c, cellActor(j.caller))
+	got, joined, err := s.ledger.Park(ctx, c, actor(j.caller))
 	if err != nil {
 		s.forget(c.Spool)
 		return nil, s.ledgerError(err)

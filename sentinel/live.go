@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ type live struct {
 	method *describe.Method
 	ticket *ledger.Ticket // of a read: durable before its answer is released
 	silent bool           // its answer goes to no cell, so no label comes of it
+	timer  *time.Timer    // ends it when nobody does
 
 	mu       sync.Mutex      // guards what follows
 	released map[uint64]bool // the times the credential went out under it, by authd's number
@@ -36,13 +38,34 @@ const joinFor = 3 * time.Second
 // enliven begins to watch a call that may now run.
 func (s *Sentinel) enliven(c ledger.Call, m *describe.Method, t *ledger.Ticket) *live {
 	l := &live{call: c, method: m, ticket: t, released: map[uint64]bool{}, news: make(chan struct{})}
+	l.timer = time.AfterFunc(runFor, func() { // nobody finished it: the worker or the cell is gone
+		s.abandon(s.lifetime, l, wire.CodeExpired, "the grant ran out before the call had ended")
+	})
 	s.mu.Lock()
 	s.live[c.Pass] = l
 	s.mu.Unlock()
-	time.AfterFunc(runFor, func() { // nobody finished it: the worker or the cell is gone
-		s.abandon(s.lifetime, l, wire.CodeExpired, "the grant ran out before the call had ended")
-	})
 	return l
+}
+
+// give puts a call's grant into authd's hands. The switch, or who else ends calls, finds this one since enliven; what it
+// voids before authd had the grant is voided here.
+func (s *Sentinel) give(ctx context.Context, l *live, g *wire.GrantReq) error {
+	if err := s.stopped(l.call.Cell); err != nil {
+		return err
+	}
+	if err := s.authd.Call(ctx, "grant", g, &wire.Empty{}); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	ended := l.ended
+	l.mu.Unlock()
+	if !ended {
+		return nil
+	}
+	if err := s.voidGrant(context.WithoutCancel(ctx), g.Grant); err != nil {
+		s.log.Warn("a grant could not be voided", "call", l.call.ID, "err", err.Error())
+	}
+	return wire.Refuse(wire.CodeRevoked, "it was ended before it began", "")
 }
 
 // liveOf is the live call of a grant, or nil.
@@ -89,28 +112,39 @@ func (s *Sentinel) finish(ctx context.Context, c *daemon.Call, req *wire.FinishR
 	var err error
 	if l.ticket != nil {
 		err = l.ticket.Wait(ctx)
-		if verr := <-done; err == nil {
-			err = verr
-		}
-		if err == nil && len(req.Labels) > 0 && !l.silent {
-			err = s.ledger.AddLabels(ctx, l.call.Cell, req.Labels, ledger.Cause{Call: l.call.ID,
-				Connector: l.call.Connector, Method: l.call.Method}, "worker:"+l.call.Connector)
-		}
+	}
+	if verr := <-done; verr != nil {
+		s.log.Warn("a grant may outlive its call", "err", verr.Error()) // its link is down: then authd voids it itself
+	}
+	if more := l.further(req.Labels); err == nil && len(more) > 0 {
+		err = s.ledger.AddLabels(ctx, l.call.Cell, more, ledger.Cause{Call: l.call.ID,
+			Connector: l.call.Connector, Method: l.call.Method}, "worker:"+l.call.Connector)
+	}
+	switch {
+	case l.ticket != nil:
 		go s.end(ctx, l, readOutcome(req)) // the call's start is durable; its end may follow
-		if err != nil {
-			return nil, s.ledgerError(err)
-		}
-		return &wire.Empty{}, nil
-	}
-	if err = <-done; err != nil {
-		s.log.Warn("a grant may outlive its call", "err", err.Error()) // its link is down: then authd voids it itself
-	}
-	if l.method.Class == describe.Read {
+	case l.method.Class == describe.Read:
 		s.end(ctx, l, readOutcome(req))
-	} else {
+	default:
 		s.end(ctx, l, l.outcome(ctx, req))
 	}
+	if err != nil {
+		return nil, s.ledgerError(err)
+	}
 	return &wire.Empty{}, nil
+}
+
+// further are the labels that a worker names beyond those its method declares, which the cell has already. One that
+// there is not counts as every one.
+func (l *live) further(named []string) []string {
+	if l.silent {
+		return nil
+	}
+	all := []string{wire.LabelUntrusted, wire.LabelPrivate}
+	if slices.ContainsFunc(named, func(n string) bool { return !slices.Contains(all, n) }) {
+		named = all
+	}
+	return slices.DeleteFunc(slices.Clone(named), func(n string) bool { return slices.Contains(l.call.Labels, n) })
 }
 
 func readOutcome(req *wire.FinishReq) ledger.Outcome {
@@ -265,6 +299,7 @@ func (s *Sentinel) end(ctx context.Context, l *live, o ledger.Outcome) {
 }
 
 func (s *Sentinel) drop(l *live) {
+	l.timer.Stop() // else it would keep l until it fires
 	s.mu.Lock()
 	delete(s.live, l.call.Pass)
 	s.mu.Unlock()
@@ -341,7 +376,6 @@ func (s *Sentinel) execute(ctx context.Context, l *live, o *order) {
 	out, err := s.runWorker(ctx, l, o)
 	if err != nil {
 		s.log.Info("an execution failed", "call", l.call.ID, "err", err.Error())
-		s.abandon(ctx, l, codeOf(err), err.Error())
 		return
 	}
 	ref, err := s.keepResult(ctx, l.call.ID, out)
@@ -351,22 +385,32 @@ func (s *Sentinel) execute(ctx context.Context, l *live, o *order) {
 	if err != nil {
 		s.log.Error("a result is not kept", "call", l.call.ID, "err", err.Error())
 	}
-	s.abandon(ctx, l, wire.CodeInternal, "the worker answered without reporting how it ended")
 	s.await(l.call.ID, false)
 	if c, err := s.ledger.Call(ctx, l.call.ID); err == nil {
 		s.changed(c)
 	}
 }
 
-// runWorker gives the grant to authd and the call to the worker, and returns the worker's answer, its memfd read.
+// runWorker has the worker run a call and returns its answer. The call has ended then, by the worker's word or here.
 func (s *Sentinel) runWorker(ctx context.Context, l *live, o *order) (*wire.Output, error) {
+	out, err := s.ask(ctx, l, o)
+	if err != nil {
+		s.abandon(context.WithoutCancel(ctx), l, codeOf(err), err.Error())
+		return nil, err
+	}
+	s.abandon(context.WithoutCancel(ctx), l, wire.CodeInternal, "the worker answered without reporting how it ended")
+	return out, nil
+}
+
+// ask gives the grant to authd and the call to the worker, and returns the worker's answer, its memfd read.
+func (s *Sentinel) ask(ctx context.Context, l *live, o *order) (*wire.Output, error) {
 	ctx, cancel := context.WithTimeout(ctx, runFor)
 	defer cancel()
 	g, err := o.grant(&l.call, "", "")
 	if err != nil {
 		return nil, err
 	}
-	if err := s.authd.Call(ctx, "grant", g, &wire.Empty{}); err != nil {
+	if err := s.give(ctx, l, g); err != nil {
 		return nil, err
 	}
 	req := &wire.CallReq{Grant: g.Grant, Frame: o.Frame, Mark: g.Mark, ETag: o.ETag, Raw: o.raw}
@@ -404,16 +448,11 @@ func (s *Sentinel) runRead(ctx context.Context, j *judged, raw bool) (*wire.Outp
 	if err != nil {
 		return nil, err
 	}
-	c.Pass = newMark()
-	t := s.ledger.Start(context.WithoutCancel(ctx), c, cellActor(j.caller))
+	c.Pass, c.Data = s.newPass(), nil // it is never read back
+	t := s.ledger.Start(context.WithoutCancel(ctx), c, actor(j.caller))
 	l := s.enliven(c, j.method, t)
 	l.silent = j.silent
 	o := j.order()
 	o.raw = raw
-	out, err := s.runWorker(ctx, l, o)
-	if err != nil {
-		s.abandon(context.WithoutCancel(ctx), l, codeOf(err), err.Error())
-		return nil, err
-	}
-	return out, nil
+	return s.runWorker(ctx, l, o)
 }

@@ -19,8 +19,6 @@ import (
 	"github.com/doorward/doorward/sentinel/policy"
 )
 
-func personActor(id peer.Identity) string { return fmt.Sprintf("person:%d", id.UID) }
-
 // pending lists what waits, oldest first, without bodies. Alike ones say how many there are.
 func (s *Sentinel) pending(ctx context.Context, _ *daemon.Call, _ *wire.Empty) (*wire.PendingResp, error) {
 	calls, err := s.ledger.Calls(ctx, ledger.Filter{States: []ledger.State{ledger.Parked}, Limit: 200})
@@ -73,7 +71,7 @@ func (s *Sentinel) show(ctx context.Context, _ *daemon.Call, req *wire.CallRef) 
 // decideCard is a person's yes or no at a terminal. A yes is over the hash of what was shown; the bytes that run are
 // those the hash is over.
 func (s *Sentinel) decideCard(ctx context.Context, c *daemon.Call, req *wire.DecideCardReq) (*wire.DecideCardResp, error) {
-	by := personActor(c.Peer)
+	by := actor(c.Peer)
 	if !req.Approve {
 		got, err := s.ledger.Deny(ctx, req.ID, by, req.Why)
 		if err != nil {
@@ -164,7 +162,7 @@ func (s *Sentinel) revoke(ctx context.Context, c *daemon.Call, req *wire.PersonR
 		return nil, wire.Refuse(wire.CodeBadArgument, "name one grant, account, session or cell", "")
 	}
 	ctx = context.WithoutCancel(ctx) // a person who hangs up does not stop it halfway
-	by := personActor(c.Peer)
+	by := actor(c.Peer)
 	named := func(c *ledger.Call) bool { // the calls that are taken back whatever they run under
 		return c.Connector != self && (req.Account != "" && c.Account == req.Account ||
 			req.Cell != "" && c.Cell == req.Cell || req.Session != "" && c.Session == req.Session)
@@ -274,7 +272,7 @@ func (s *Sentinel) endSession(ctx context.Context, id, by string) error {
 
 // stop is the switch, in the order of design section 7. Turning it on again is a widening.
 func (s *Sentinel) stop(ctx context.Context, c *daemon.Call, req *wire.StopReq) (*wire.Report, error) {
-	by := personActor(c.Peer)
+	by := actor(c.Peer)
 	what := orElse(req.Cell, "all cells")
 	r := new(wire.Report)
 	if req.Resume {
@@ -311,9 +309,12 @@ func (s *Sentinel) stop(ctx context.Context, c *daemon.Call, req *wire.StopReq) 
 	} else {
 		r.Lines = append(r.Lines, "egress cut the live traffic")
 	}
-	for _, l := range running { // those that sentinel executes carry no cell at authd
-		s.abandon(ctx, l, wire.CodeStopped, "a person stopped the cell")
+	for _, l := range running { // those that sentinel executes carry no cell at authd and egress
+		_ = s.voidGrant(ctx, l.call.Pass) // abandon does it again and says if it fails
 		_ = s.cut(ctx, wire.GrantRef{Grant: l.call.Pass})
+	}
+	for _, l := range running {
+		s.abandon(ctx, l, wire.CodeStopped, "a person stopped the cell")
 	}
 	dropped, executing, err := s.ledger.DropParked(ctx, req.Cell, by, string(wire.CodeStopped), "a person stopped the cell")
 	if err != nil {
@@ -340,7 +341,7 @@ func (s *Sentinel) stop(ctx context.Context, c *daemon.Call, req *wire.StopReq) 
 // sessionVerb lists the sessions that live, or ends one.
 func (s *Sentinel) sessionVerb(ctx context.Context, c *daemon.Call, req *wire.SessionReq) (*wire.SessionResp, error) {
 	if req.End != "" {
-		if err := s.endSession(ctx, req.End, personActor(c.Peer)); err != nil {
+		if err := s.endSession(ctx, req.End, actor(c.Peer)); err != nil {
 			return nil, err
 		}
 	}
@@ -360,7 +361,7 @@ func (s *Sentinel) taint(ctx context.Context, c *daemon.Call, req *wire.TaintReq
 	if req.Clear {
 		id, err := s.widen(ctx, widening{Kind: widenClear, About: req.Cell,
 			Lines: []string{"the cell counts as if it had read nothing of others and nothing private"}},
-			"clear the labels of "+req.Cell, personActor(c.Peer))
+			"clear the labels of "+req.Cell, actor(c.Peer))
 		if err != nil {
 			return nil, err
 		}
@@ -381,7 +382,7 @@ func (s *Sentinel) check(ctx context.Context, c *daemon.Call, req *wire.CheckReq
 	if !ok {
 		return nil, wire.Refuse(wire.CodeUnknownConnector, "no connector "+quote(a.Vendor)+" is installed", "")
 	}
-	who := peer.Identity{Kind: peer.Person, UID: c.Peer.UID, Name: "", Session: personActor(c.Peer)}
+	who := peer.Identity{Kind: peer.Person, UID: c.Peer.UID, Name: "", Session: actor(c.Peer)}
 	f := wire.Frame{Connector: a.Vendor, Description: vendor.Digest(), Account: a.Name, Method: vendor.Check}
 	j, err := s.judgeSilent(ctx, who, &f)
 	if err != nil {

@@ -188,11 +188,11 @@ func (s *Sentinel) policyVerb(ctx context.Context, c *daemon.Call, req *wire.Pol
 	}
 	widens := policy.Widens(now, set)
 	if len(widens) == 0 {
-		return r, s.ledgerError(s.adopt(ctx, value, personActor(c.Peer), nil))
+		return r, s.ledgerError(s.adopt(ctx, value, actor(c.Peer), nil))
 	}
 	from, to := now.Digest(), set.Digest()
 	r.Widening, err = s.widen(ctx, widening{Kind: widenPolicy, About: policy.PolicyFile, Digest: hex.EncodeToString(to[:]),
-		From: hex.EncodeToString(from[:]), Lines: r.Lines, Value: value}, "a policy that allows more", personActor(c.Peer))
+		From: hex.EncodeToString(from[:]), Lines: r.Lines, Value: value}, "a policy that allows more", actor(c.Peer))
 	return r, err
 }
 

@@ -39,9 +39,7 @@ type Sentinel struct {
 	vendors  map[string]*describe.Connector
 	sorted   []*describe.Connector
 	policy   atomic.Pointer[policy.Set]
-	config   string // folder of limits.toml
-	state    string // folder of policy.toml
-	key      ed25519.PrivateKey
+	config   string // folder of limits.toml, and of policy/
 	authd    *daemon.Client
 	egress   *daemon.Client
 	lifetime context.Context // of the daemon: work that outlives its asker
@@ -73,14 +71,20 @@ func Run(ctx context.Context, p *daemon.Process) error {
 		return fmt.Errorf("start: the checkpoint key has %d bytes, want %d", len(seed.Reveal()), ed25519.SeedSize)
 	}
 	key := ed25519.NewKeyFromSeed(seed.Reveal())
-	s := &Sentinel{log: p.Log, config: p.Dirs.Config, state: p.Dirs.State, key: key, lifetime: ctx,
+	s := &Sentinel{log: p.Log, config: p.Dirs.Config, lifetime: ctx,
 		vendors: map[string]*describe.Connector{}, accounts: map[string]wire.Account{}, live: map[string]*live{},
 		executing: map[string]bool{}, news: map[string]*waiting{}, workers: map[string]*daemon.Client{},
 		eventNews: make(chan struct{})}
+	s.authd = &daemon.Client{Path: wire.PathAuthdSentinel, Name: "authd", Log: p.Log, Pushed: []daemon.Verb{
+		daemon.Pushed("accounts", s.accountsPushed).InOrder(),
+		daemon.Pushed("released", s.released).InOrder(),
+		daemon.Pushed("refused", s.authdRefused),
+	}, OnDisconnect: s.authdGone}
+	s.egress = &daemon.Client{Path: wire.PathEgressSentinel, Name: "egress", Log: p.Log}
 	if err := s.loadDescriptions(); err != nil {
 		return err
 	}
-	dir := filepath.Join(s.state, "ledger")
+	dir := filepath.Join(p.Dirs.State, "ledger")
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("start: %w", err)
 	}
@@ -102,7 +106,7 @@ func Run(ctx context.Context, p *daemon.Process) error {
 	if err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
-	if s.spool, err = spool.Open(filepath.Join(s.state, "spool"), sealing, p.Log); err != nil {
+	if s.spool, err = spool.Open(filepath.Join(p.Dirs.State, "spool"), sealing, p.Log); err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
 	if err := s.loadPolicy(ctx); err != nil {
@@ -111,12 +115,6 @@ func Run(ctx context.Context, p *daemon.Process) error {
 	if err := s.resume(ctx); err != nil {
 		return err
 	}
-	s.authd = &daemon.Client{Path: wire.PathAuthdSentinel, Name: "authd", Log: p.Log, Pushed: []daemon.Verb{
-		daemon.Pushed("accounts", s.accountsPushed).InOrder(),
-		daemon.Pushed("released", s.released).InOrder(),
-		daemon.Pushed("refused", s.authdRefused),
-	}, OnDisconnect: s.authdGone}
-	s.egress = &daemon.Client{Path: wire.PathEgressSentinel, Name: "egress", Log: p.Log}
 	servers, err := s.servers(p)
 	if err != nil {
 		return err
@@ -212,7 +210,11 @@ func (s *Sentinel) running(who peer.Identity) error {
 	if err := s.stopped(who.Name); err != nil {
 		return err
 	}
-	if sess, _ := s.session(who); !sess.Ended.IsZero() || s.ledger.Now().Reached(sess.Until) {
+	sess, _, err := s.session(who)
+	if err != nil {
+		return s.ledgerError(err)
+	}
+	if !sess.Ended.IsZero() || s.ledger.Now().Reached(sess.Until) {
 		return wire.Refuse(wire.CodeExpired, "the session has ended; it lasts 12 hours", "start the cell or the run again")
 	}
 	return nil
@@ -228,24 +230,23 @@ func (s *Sentinel) stopped(cell string) error {
 }
 
 // session is the caller's, begun when it is first seen. Until the cells' daemon tells otherwise, nobody attends it.
-func (s *Sentinel) session(who peer.Identity) (ledger.Session, bool) {
+func (s *Sentinel) session(who peer.Identity) (_ ledger.Session, attended bool, _ error) {
 	id := sessionID(who)
 	sess, ok := s.ledger.Session(id)
 	if !ok {
 		now := s.ledger.Now()
 		var err error
 		sess, err = s.ledger.BeginSession(s.lifetime, ledger.Session{ID: id, Cell: who.Name, Run: who.Unit, Began: now,
-			Until: now.Add(sessionFor)}, cellActor(who))
+			Until: now.Add(sessionFor)}, actor(who))
 		if err != nil {
-			s.log.Error("a session is not recorded", "cell", who.Name, "err", err.Error())
-			return ledger.Session{ID: id, Cell: who.Name, Ended: now}, false // unsure: refused
+			return ledger.Session{}, false, err
 		}
 	}
-	attended := sess.Attended
+	attended = sess.Attended
 	for _, other := range s.ledger.Sessions(who.Name) {
 		attended = attended && (other.Attended || !other.Ended.IsZero())
 	}
-	return sess, attended
+	return sess, attended, nil
 }
 
 // expire ends what nobody decided in time.
@@ -272,6 +273,20 @@ func (s *Sentinel) expire(ctx context.Context) error {
 			if _, err := s.spool.Sweep(sweep, nil); err != nil {
 				s.log.Warn("the spool is not swept", "err", err.Error())
 			}
+			s.endSessions(ctx)
+		}
+	}
+}
+
+// endSessions ends those whose 12 hours are over, and their grants with them.
+func (s *Sentinel) endSessions(ctx context.Context) {
+	now := s.ledger.Now()
+	for _, x := range s.ledger.Sessions("") {
+		if !now.Reached(x.Until) {
+			continue
+		}
+		if _, err := s.ledger.EndSession(ctx, x.ID, "its time is over", "sentinel"); err != nil {
+			s.log.Warn("a session does not end", "session", x.ID, "err", err.Error())
 		}
 	}
 }

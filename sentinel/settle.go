@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
@@ -172,7 +171,7 @@ func (s *Sentinel) look(ctx context.Context, vendor *describe.Connector, m *desc
 	}
 	out, err := s.runRead(ctx, j, true)
 	if code := codeOf(err); err != nil {
-		if slices.Contains([]wire.Code{wire.CodeNotFound, wire.CodeVendorRefused}, code) && strings.Contains(err.Error(), "404") {
+		if code == wire.CodeVendorRefused && strings.HasSuffix(err.Error(), "(HTTP 404)") {
 			return false, nil // the very object is not there
 		}
 		return false, err

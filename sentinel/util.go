@@ -33,7 +33,13 @@ func approvalHash(call, bound wire.Digest, decision, mark string) wire.Digest {
 	return wire.Sum(bytes.Join([][]byte{[]byte("doorward approval 1"), call[:], bound[:], []byte(decision), []byte(mark)}, []byte{0}))
 }
 
-func cellActor(id peer.Identity) string { return "cell:" + id.Name }
+// actor names a caller in the record.
+func actor(id peer.Identity) string {
+	if id.Kind == peer.Person {
+		return fmt.Sprintf("person:%d", id.UID)
+	}
+	return "cell:" + id.Name
+}
 
 // sessionName is a session of a cell for the policy and the record: the kernel's name of it, and which start of that name
 // it is, by its cgroup's id. A session that ended and began again under one name is another session.

@@ -255,12 +255,14 @@ func (s *Sentinel) resume(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
-	for _, c := range approved {
-		go s.whenReady(ctx, func() { s.run(ctx, c) })
-	}
-	for _, c := range unknown {
-		go s.whenReady(ctx, func() { s.settle(ctx, c) })
-	}
+	go s.whenReady(ctx, func() {
+		for _, c := range approved {
+			go s.run(ctx, c)
+		}
+		for _, c := range unknown {
+			go s.settle(ctx, c)
+		}
+	})
 	var keep []ledger.Call
 	if keep, err = s.ledger.Calls(ctx, ledger.Filter{States: []ledger.State{ledger.Parked, ledger.Approved, ledger.Executing,
 		ledger.Unknown, ledger.Done}, Limit: 5000}); err != nil {
