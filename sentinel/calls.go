@@ -184,6 +184,7 @@ func (s *Sentinel) inbox(ctx context.Context, c *daemon.Call, _ *wire.Empty) (*w
 
 // list says what the cell may ask for, and what would be asked of the person.
 func (s *Sentinel) list(_ context.Context, c *daemon.Call, req *wire.ListReq) (*wire.ListResp, error) {
+	defer s.turn(c.Peer.Name)()
 	set := s.policy.Load()
 	r := new(wire.ListResp)
 	_, attended, err := s.session(c.Peer)

@@ -15,8 +15,11 @@ import (
 	"github.com/doorward/doorward/sentinel/prepared"
 )
 
-// maxShown is how many bytes of a body a card shows.
-const maxShown = 128 << 10
+// maxShown is how many bytes of a body a card shows, allShown of all together.
+const (
+	maxShown = 128 << 10
+	allShown = 512 << 10
+)
 
 // card is what a person decides on. Its text comes from typed arguments and the description; nothing the agent wrote
 // stands outside a field of its own.
@@ -42,16 +45,16 @@ func (s *Sentinel) card(j *judged, c *ledger.Call) *wire.Card {
 		if err != nil {
 			continue // it was checked before; what is shown less is still approved by digest
 		}
-		k.Bodies = append(k.Bodies, shown(j.frame.Files[i].Name, "", b))
+		k.Bodies = append(k.Bodies, shown(j.frame.Files[i].Name, "", b, min(maxShown, allShown/len(j.files))))
 	}
 	if now, err := prepared.Look(j.base); err == nil { // the arguments name it by its path only
 		k.Fields = append(k.Fields, wire.Field{Label: "At the server now", Values: now.Lines()})
 	}
 	switch {
 	case j.bodied && len(j.body) > 0:
-		k.Bodies = append(k.Bodies, shown("what is sent", j.media, j.body))
+		k.Bodies = append(k.Bodies, shown("what is sent", j.media, j.body, maxShown))
 	case len(j.base) > 0: // a deletion sends nothing
-		k.Bodies = append(k.Bodies, shown("what goes", "", j.base))
+		k.Bodies = append(k.Bodies, shown("what goes", "", j.base, maxShown))
 	}
 	for _, r := range j.facts.Recipients {
 		k.Facts = append(k.Facts, "reaches "+r)
@@ -65,11 +68,30 @@ func (s *Sentinel) card(j *judged, c *ledger.Call) *wire.Card {
 	return k
 }
 
-func shown(name, media string, b []byte) wire.Shown {
+// cardFits encodes a card that a person can be shown whole. What nobody could look at is not put up for decision.
+func cardFits(k *wire.Card) (json.RawMessage, error) {
+	for {
+		b, err := wire.Marshal(&wire.ShowResp{Card: *k})
+		switch {
+		case err != nil:
+			return nil, err
+		case len(b) <= wire.MaxFrame-maxSlack:
+			return json.Marshal(k)
+		case k.Grantable == nil:
+			return nil, wire.Refuse(wire.CodeTooLarge, "the call is too large to be shown to a person", "send less at once")
+		}
+		k.Grantable = nil // a grant with so many values is none that a person could read
+	}
+}
+
+// maxSlack is what may still come to a card: the state it is in later, and why.
+const maxSlack = 16 << 10
+
+func shown(name, media string, b []byte, most int) wire.Shown {
 	w := wire.Shown{Name: name, Media: media, Size: int64(len(b)), SHA256: wire.Sum(b)}
 	cut := b
-	if len(cut) > maxShown {
-		cut, w.Cut = cut[:maxShown], true
+	if len(cut) > most {
+		cut, w.Cut = cut[:most], true
 		for len(cut) > 0 && !utf8.RuneStart(b[len(cut)]) {
 			cut = cut[:len(cut)-1]
 		}

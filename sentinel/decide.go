@@ -63,7 +63,11 @@ func (s *Sentinel) decide(ctx context.Context, c *daemon.Call, req *wire.DecideR
 	case policy.Allow:
 		return s.allow(ctx, j)
 	case policy.Ask:
-		return s.park(ctx, j, "")
+		resp, err := s.park(ctx, j, "")
+		if code := codeOf(err); err != nil && (code == wire.CodeTooMany || code == wire.CodeTooLarge) {
+			return s.refuse(ctx, c.Peer, &req.Frame, err) // this answer too is on the record
+		}
+		return resp, err
 	default:
 		return s.refuse(ctx, c.Peer, &req.Frame, wire.Refuse(j.decision.Code, j.decision.Reason, j.decision.Next))
 	}
@@ -74,7 +78,20 @@ func (s *Sentinel) refuse(ctx context.Context, who peer.Identity, f *wire.Frame,
 	e := asError(s.log, err)
 	frame := ledger.Frame{ID: ledger.NewID(), Cell: who.Name, Session: sessionID(who), Connector: short(f.Connector),
 		Account: short(f.Account), Method: short(f.Method), Class: "?", Decision: "deny", Reason: string(e.Code),
-		Next: e.Next, Canonical: json.RawMessage("null"), Policy: e.Reason}
+		Next: e.Next, Canonical: json.RawMessage("null"), Policy: clip(e.Reason, 400)}
+	if !s.mayRecord(who.Name, refusalCost) { // equal ones are then counted, not listed
+		r := ledger.Refusal{By: "sentinel", Cell: who.Name, Reason: string(e.Code), Next: e.Next}
+		if v, ok := s.vendors[f.Connector]; ok {
+			r.Host = f.Connector
+			if _, ok := v.Method(f.Method); ok {
+				r.Detail = f.Method
+			}
+		}
+		if err := s.ledger.Refused(ctx, r); err != nil {
+			return nil, s.ledgerError(err)
+		}
+		return &wire.DecideResp{Verdict: wire.Deny, Err: e}, nil
+	}
 	if d, derr := wire.FrameDigest(f); derr == nil {
 		frame.Hash = hex.EncodeToString(d[:])
 	}
@@ -138,7 +155,10 @@ func (s *Sentinel) understand(ctx context.Context, who peer.Identity, f *wire.Fr
 	if j.values, err = j.method.Decode(f); err != nil {
 		return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "connector describe "+vendor.Vendor+" "+f.Method)
 	}
-	if err := checkFiles(f, files); err != nil {
+	done := s.turn(who.Name)
+	err = checkFiles(f, files)
+	done()
+	if err != nil {
 		return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "")
 	}
 	if j.account, err = s.account(vendor.Vendor, f.Account); err != nil {
@@ -303,8 +323,12 @@ func (s *Sentinel) park(ctx context.Context, j *judged, why string) (*wire.Decid
 	}
 	c.Under = ""
 	card := s.card(j, &c)
-	if c.Card, err = json.Marshal(card); err != nil {
+	if c.Card, err = cardFits(card); err != nil {
 		return nil, err
+	}
+	if !s.mayRecord(c.Cell, len(c.Card)+len(c.Data)+len(c.Canonical)+refusalCost) {
+		return nil, wire.Refuse(wire.CodeTooMany, "this cell has put up too much for decision lately",
+			"wait some minutes; ask for less, and do not repeat what was taken back")
 	}
 	if err := s.roomFor(ctx, &c); err != nil {
 		return nil, err

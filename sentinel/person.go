@@ -31,21 +31,55 @@ func (s *Sentinel) pending(ctx context.Context, _ *daemon.Call, _ *wire.Empty) (
 		alike[shape(&calls[i])]++
 	}
 	r := new(wire.PendingResp)
+	room := wire.MaxFrame - maxSlack - 200<<10 // for what each has at least
 	for i := range slices.Backward(calls) {
 		k, err := cardOf(&calls[i])
 		if err != nil {
 			return nil, err
 		}
-		k.Bodies = nil
-		for i := range k.Fields {
-			for n, v := range k.Fields[i].Values {
-				k.Fields[i].Values[n] = clip(v, 200)
-			}
+		brief(&k)
+		b, err := wire.Marshal(&k)
+		if err != nil {
+			return nil, err
+		}
+		if room -= len(b); room < 0 { // show has it whole
+			k.Fields, k.Facts, k.Policies, k.Labels, k.Grantable = nil, nil, nil, nil, nil
 		}
 		k.Alike = alike[shape(&calls[i])] - 1
 		r.Cards = append(r.Cards, k)
 	}
 	return r, nil
+}
+
+// Bounds of a card in a list: as many as may wait, of several cells, fit into one frame.
+const (
+	briefValues = 6    // of a field, and of the facts
+	briefText   = 120  // bytes of one of them
+	briefGrant  = 1024 // bytes of the grant that is offered
+)
+
+// brief leaves of a card what a list shows: without bodies, and nothing that a cell could make long.
+func brief(k *wire.Card) {
+	few := func(values []string) []string {
+		more := len(values) - briefValues
+		values = values[:min(len(values), briefValues)]
+		for i := range values {
+			values[i] = clip(values[i], briefText)
+		}
+		if more > 0 {
+			values = append(values, fmt.Sprintf("and %d more", more))
+		}
+		return values
+	}
+	k.Bodies = nil
+	k.Title, k.Reason = clip(k.Title, briefText), clip(k.Reason, briefText)
+	k.Facts, k.Policies = few(k.Facts), few(k.Policies)
+	for i := range k.Fields {
+		k.Fields[i].Values = few(k.Fields[i].Values)
+	}
+	if g, err := wire.Marshal(k.Grantable); k.Grantable != nil && (err != nil || len(g) > briefGrant) {
+		k.Grantable = nil
+	}
 }
 
 func clip(s string, n int) string {

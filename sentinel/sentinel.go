@@ -52,6 +52,7 @@ type Sentinel struct {
 	executing map[string]bool           // calls that sentinel itself runs and whose answer is to come
 	news      map[string]*waiting       // by call
 	workers   map[string]*daemon.Client // by vendor
+	cells     map[string]*allowance     // by cell
 	events    []wire.Event              // newest last
 	eventN    int64                     // how many there ever were
 	eventNews chan struct{}
@@ -73,7 +74,7 @@ func Run(ctx context.Context, p *daemon.Process) error {
 	key := ed25519.NewKeyFromSeed(seed.Reveal())
 	s := &Sentinel{log: p.Log, config: p.Dirs.Config, lifetime: ctx,
 		vendors: map[string]*describe.Connector{}, accounts: map[string]wire.Account{}, live: map[string]*live{},
-		executing: map[string]bool{}, news: map[string]*waiting{}, workers: map[string]*daemon.Client{},
+		cells: map[string]*allowance{}, executing: map[string]bool{}, news: map[string]*waiting{}, workers: map[string]*daemon.Client{},
 		eventNews: make(chan struct{})}
 	s.authd = &daemon.Client{Path: wire.PathAuthdSentinel, Name: "authd", Log: p.Log, Pushed: []daemon.Verb{
 		daemon.Pushed("accounts", s.accountsPushed).InOrder(),

@@ -33,8 +33,10 @@ type Link struct {
 	t     *transport
 	verbs map[string]*Verb
 	slots chan struct{} // one for each handler that runs
-	ended chan struct{} // closed when the link is over
-	fault func(Fault)   // told of what the other end did wrong; may be nil
+	// shared, which may be nil, is slots for all connections of the caller.
+	shared chan struct{}
+	ended  chan struct{} // closed when the link is over
+	fault  func(Fault)   // told of what the other end did wrong; may be nil
 
 	wmu sync.Mutex // held while a frame is written
 
@@ -272,18 +274,38 @@ func (l *Link) read(ctx context.Context, handlers *sync.WaitGroup) error {
 			}
 			continue
 		}
-		select {
-		case l.slots <- struct{}{}:
-		case <-ctx.Done():
+		if err := l.place(ctx); err != nil {
 			closeFDs(fds)
-			return ctx.Err()
+			return err
 		}
 		handlers.Go(func() {
 			if rest := l.begin(ctx, v, m, fds); rest != nil {
 				rest()
 			}
+			if l.shared != nil {
+				<-l.shared
+			}
 			<-l.slots
 		})
+	}
+}
+
+// place waits until one more handler may run.
+func (l *Link) place(ctx context.Context) error {
+	select {
+	case l.slots <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if l.shared == nil {
+		return nil
+	}
+	select {
+	case l.shared <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		<-l.slots
+		return ctx.Err()
 	}
 }
 

@@ -48,6 +48,9 @@ type Server struct {
 	Verbs    []Verb
 	// Concurrent is how many handlers of one connection run at once; 0 is 64. Further frames wait unread.
 	Concurrent int
+	// PerCaller is how many handlers run at once for one cell or person, over all its connections; 0 is 256. A unit has
+	// only the bound of each connection.
+	PerCaller int
 	// PerPeer is how many connections one caller (a unit, a cell, a person) may have at once; 0 is 256.
 	PerPeer int
 	// Idle ends a connection on which nothing is asked and nothing pending for so long. 0 is a minute for cells and
@@ -61,8 +64,9 @@ type Server struct {
 
 	faults [faultKinds]atomic.Uint64
 	brake  brake
-	mu     sync.Mutex // guards count
+	mu     sync.Mutex // guards what follows
 	count  map[peer.Identity]int
+	slots  map[peer.Identity]chan struct{} // of callers that have a connection
 }
 
 // Faults counts the connections that were ended for a kind of fault.
@@ -81,7 +85,10 @@ func (s *Server) Serve(ctx context.Context) error {
 	if s.PerPeer == 0 {
 		s.PerPeer = 256
 	}
-	s.count = map[peer.Identity]int{}
+	if s.PerCaller == 0 {
+		s.PerCaller = 256
+	}
+	s.count, s.slots = map[peer.Identity]int{}, map[peer.Identity]chan struct{}{}
 	stop := context.AfterFunc(ctx, func() { _ = s.Listener.Close() })
 	defer stop()
 	var links sync.WaitGroup
@@ -120,6 +127,9 @@ func (s *Server) one(ctx context.Context, c *peer.Conn, verbs map[string]*Verb) 
 	defer s.admit(who, -1)
 	l := newLink(c.UnixConn, c.Peer.String(), s.Log, verbs, s.Concurrent)
 	l.Peer, l.fault = c.Peer, s.fault
+	if c.Peer.Kind != peer.Unit {
+		l.shared = s.slotsOf(who)
+	}
 	if !s.anyFor(c.Peer, verbs) {
 		// No row is this caller's: say so now rather than after it has sent something.
 		s.fault(Fault{Kind: FaultNotAllowed, Peer: c.Peer, Err: fmt.Errorf("%s may ask nothing here", c.Peer)})
@@ -162,8 +172,19 @@ func (s *Server) admit(who peer.Identity, n int) bool {
 	}
 	if s.count[who] += n; s.count[who] == 0 {
 		delete(s.count, who)
+		delete(s.slots, who)
 	}
 	return true
+}
+
+// slotsOf is what the handlers of a caller take a place in. It has a connection, so the place stays.
+func (s *Server) slotsOf(who peer.Identity) chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.slots[who] == nil {
+		s.slots[who] = make(chan struct{}, s.PerCaller)
+	}
+	return s.slots[who]
 }
 
 func (s *Server) fault(f Fault) {

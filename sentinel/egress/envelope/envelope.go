@@ -258,16 +258,24 @@ func headers(e *wire.Entry, r *head.Request) error {
 		return slices.ContainsFunc(want, func(m wire.Match) bool { return m.Name == name })
 	}
 	got, kept := make([]pair, 0, len(r.Fields)), r.Fields[:0]
+	var once []string // neutral ones that were seen: two of a kind are read as the first by one server, as the last by another
 	for _, f := range r.Fields {
 		if isNever(f.Name) {
 			return outside("header %.40q is never let through", f.Name)
+		}
+		isNeutral := slices.Contains(neutral, f.Name)
+		if isNeutral || f.Name == "Content-Type" {
+			if slices.Contains(once, f.Name) {
+				return outside("header %s stands twice", f.Name)
+			}
+			once = append(once, f.Name)
 		}
 		switch {
 		case listed(f.Name):
 		case f.Name == "Content-Type":
 			kept = append(kept, f)
 			continue
-		case slices.Contains(neutral, f.Name):
+		case isNeutral:
 			if len(f.Value) > maxOpen {
 				return outside("header %s is too long", f.Name)
 			}
