@@ -50,7 +50,7 @@ func (s *Sentinel) enliven(c ledger.Call, m *describe.Method, t *ledger.Ticket) 
 // give puts a call's grant into authd's hands. The switch, or who else ends calls, finds this one since enliven; what it
 // voids before authd had the grant is voided here.
 func (s *Sentinel) give(ctx context.Context, l *live, g *wire.GrantReq) error {
-	if err := s.stopped(l.call.Cell); err != nil {
+	if err := s.takenBack(l); err != nil {
 		return err
 	}
 	if err := s.authd.Call(ctx, "grant", g, &wire.Empty{}); err != nil {
@@ -66,6 +66,30 @@ func (s *Sentinel) give(ctx context.Context, l *live, g *wire.GrantReq) error {
 		s.log.Warn("a grant could not be voided", "call", l.call.ID, "err", err.Error())
 	}
 	return wire.Refuse(wire.CodeRevoked, "it was ended before it began", "")
+}
+
+// takenBack says whether what a call runs under was taken back since it was decided on: who takes it back writes that
+// first, and then looks for what runs.
+func (s *Sentinel) takenBack(l *live) error {
+	if err := s.stopped(l.call.Cell); err != nil {
+		return err
+	}
+	if l.silent {
+		return nil
+	}
+	refuse := func(why string) error { return wire.Refuse(wire.CodeRevoked, why, "ask again") }
+	if v, ok := s.ledger.Setting("account/" + l.call.Account); !ok || len(v.Value) == 0 {
+		return refuse("the account was revoked")
+	}
+	if x, ok := s.ledger.Session(l.call.Session); ok && !x.Ended.IsZero() && l.call.Approver == "" {
+		return refuse("the session has ended") // what a person approved may outlive its session
+	}
+	for _, g := range s.ledger.Grants(ledger.GrantFilter{ID: l.call.Under}) {
+		if l.call.Under != "" && g.State == ledger.GrantRevoked {
+			return refuse("the grant that covered it was revoked")
+		}
+	}
+	return nil
 }
 
 // liveOf is the live call of a grant, or nil.

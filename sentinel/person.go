@@ -114,7 +114,8 @@ func (s *Sentinel) decideCard(ctx context.Context, c *daemon.Call, req *wire.Dec
 		s.forget(got.Spool)
 		s.changed(got)
 		if req.Stop && got.Session != "" {
-			if err := s.endSession(ctx, got.Session, by); err != nil {
+			_, err := s.revoke(ctx, c, &wire.PersonRevokeReq{Session: got.Session})
+			if err != nil && codeOf(err) != wire.CodeNotFound { // it may have ended by itself
 				return nil, err
 			}
 		}
@@ -209,7 +210,22 @@ func (s *Sentinel) revoke(ctx context.Context, c *daemon.Call, req *wire.PersonR
 	for _, g := range gone {
 		r.Lines = append(r.Lines, "grant "+g.ID+" of "+g.Connector+" "+g.Method+" is revoked")
 	}
-	s.mu.Lock()
+	if req.Account != "" { // the account is usable again only after a new decision
+		if _, known := s.ledger.Setting("account/" + req.Account); !known {
+			return nil, wire.Refuse(wire.CodeNotFound, "no account "+quote(req.Account)+" was ever decided", "doorward account list shows them")
+		}
+		if err := s.ledger.PutSetting(ctx, "account/"+req.Account, nil, by, nil); err != nil {
+			return nil, s.ledgerError(err)
+		}
+		r.Lines = append(r.Lines, "account "+req.Account+" is not used any more until it is decided again")
+	}
+	if req.Session != "" {
+		if _, err := s.ledger.EndSession(ctx, req.Session, "a person ended it", by); err != nil {
+			return nil, s.ledgerError(err)
+		}
+		r.Lines = append(r.Lines, "session "+req.Session+" is ended")
+	}
+	s.mu.Lock() // what begins from here on finds that it was taken back
 	var under []*live
 	for _, l := range s.live {
 		hit := named(&l.call) || req.Grant != "" && l.call.Under == req.Grant // a grant's last use may be running
@@ -221,14 +237,16 @@ func (s *Sentinel) revoke(ctx context.Context, c *daemon.Call, req *wire.PersonR
 		}
 	}
 	s.mu.Unlock()
-	for _, l := range under {
+	for _, l := range under { // all of them before any is waited for
 		if err := s.voidGrant(ctx, l.call.Pass); err != nil {
 			r.Lines = append(r.Lines, "authd did not void the grant of call "+l.call.ID+": "+err.Error())
 		}
 		if err := s.cut(ctx, wire.GrantRef{Grant: l.call.Pass}); err != nil {
 			r.Lines = append(r.Lines, "call "+l.call.ID+" could not be cut on the wire: "+err.Error())
 		}
-		s.abandon(context.WithoutCancel(ctx), l, wire.CodeRevoked, "a person revoked it")
+	}
+	for _, l := range under {
+		s.abandon(ctx, l, wire.CodeRevoked, "a person revoked it")
 		r.MayHaveRun = append(r.MayHaveRun, s.mayHaveRun(ctx, l)...)
 		r.Lines = append(r.Lines, fmt.Sprintf("%s %s %s, which ran, is cut", l.call.ID, l.call.Connector, l.call.Method))
 	}
@@ -239,23 +257,8 @@ func (s *Sentinel) revoke(ctx context.Context, c *daemon.Call, req *wire.PersonR
 	for _, d := range dropped {
 		r.Lines = append(r.Lines, fmt.Sprintf("%s %s %s, which waited, is revoked", d.ID, d.Connector, d.Method))
 	}
-	if req.Account != "" { // the account is usable again only after a new decision
-		if err := s.ledger.PutSetting(ctx, "account/"+req.Account, nil, by, nil); err != nil {
-			return nil, s.ledgerError(err)
-		}
-		r.Lines = append(r.Lines, "account "+req.Account+" is not used any more until it is decided again")
-		s.mu.Lock()
-		a, ok := s.accounts[req.Account]
-		s.mu.Unlock()
-		if ok {
-			go s.askAccount(a)
-		}
-	}
-	if req.Session != "" {
-		if err := s.endSession(ctx, req.Session, by); err != nil {
-			return nil, err
-		}
-		r.Lines = append(r.Lines, "session "+req.Session+" is ended")
+	if req.Account != "" {
+		go s.askAccounts()
 	}
 	if len(r.Lines) == 0 && len(r.MayHaveRun) == 0 {
 		return nil, wire.Refuse(wire.CodeNotFound, "nothing of that name lives", "doorward grants lists what does")
@@ -295,13 +298,6 @@ func (s *Sentinel) mayHaveRun(ctx context.Context, l *live) []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("%s %s %s is %s", now.ID, now.Connector, now.Method, now.State)}
-}
-
-func (s *Sentinel) endSession(ctx context.Context, id, by string) error {
-	if _, err := s.ledger.EndSession(ctx, id, "a person ended it", by); err != nil {
-		return s.ledgerError(err)
-	}
-	return nil
 }
 
 // stop is the switch, in the order of design section 7. Turning it on again is a widening.
@@ -375,7 +371,7 @@ func (s *Sentinel) stop(ctx context.Context, c *daemon.Call, req *wire.StopReq) 
 // sessionVerb lists the sessions that live, or ends one.
 func (s *Sentinel) sessionVerb(ctx context.Context, c *daemon.Call, req *wire.SessionReq) (*wire.SessionResp, error) {
 	if req.End != "" {
-		if err := s.endSession(ctx, req.End, actor(c.Peer)); err != nil {
+		if _, err := s.revoke(ctx, c, &wire.PersonRevokeReq{Session: req.End}); err != nil {
 			return nil, err
 		}
 	}
