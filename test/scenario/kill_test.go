@@ -280,7 +280,15 @@ func kills(t *testing.T) int {
 // kill -9 of daemons at random, under load of both kinds of write at both vendors.
 func TestKillAtRandom(t *testing.T) {
 	r := newRig(t, world.Options{})
-	r.allow(r.work, "github", "issue-create", "--repo", "ada/notes", "--title", "first", "--body", "b")
+	// Many repositories: a mark is looked up in one answer of the vendor's list, and absence from a longer one proves
+	// nothing.
+	var repos []string
+	for i := range 40 {
+		name := fmt.Sprintf("r%d", i)
+		r.github.State.AddRepo("ada", name, true)
+		repos = append(repos, "ada/"+name)
+	}
+	r.allowWider(r.work, repos[1:], "github", "issue-create", "--repo", repos[0], "--title", "first", "--body", "b")
 	var stop atomic.Bool
 	var wg sync.WaitGroup
 	var ended [9]atomic.Int64
@@ -292,8 +300,8 @@ func TestKillAtRandom(t *testing.T) {
 	for i := range 2 {
 		wg.Go(func() { // allowed
 			for n := 0; !stop.Load(); n++ {
-				count(r.work.Actor().Connector(r.ctx(), "github", "issue-create", "--repo", "ada/notes", "--title",
-					fmt.Sprintf("random %d-%d", i, n), "--body", "b", "--json"))
+				count(r.work.Actor().Connector(r.ctx(), "github", "issue-create", "--repo", repos[(2*n+i)%len(repos)],
+					"--title", fmt.Sprintf("random %d-%d", i, n), "--body", "b", "--json"))
 			}
 		})
 	}

@@ -228,12 +228,23 @@ func (r *rig) none(from int64, what string, states ...wire.State) {
 // grant that its card offers.
 func (r *rig) allow(cell *world.Cell, args ...string) {
 	r.t.Helper()
+	r.allowWider(cell, nil, args...)
+}
+
+// allowWider is allow with further repositories in the grant.
+func (r *rig) allowWider(cell *world.Cell, repos []string, args ...string) {
+	r.t.Helper()
 	res, err := cell.Actor().Connector(r.ctx(), append(args, "--json", "--wait", "0s")...)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	id := callOf(r.t, res)
 	card := r.card(id)
+	for i, l := range card.Grantable.Limits {
+		if l.Field == "repo" {
+			card.Grantable.Limits[i].Values = append(l.Values, repos...)
+		}
+	}
 	var resp wire.DecideCardResp
 	err = r.ada.Ask(r.ctx(), wire.PathApprove, "decide",
 		&wire.DecideCardReq{ID: id, Hash: card.Hash, Approve: true, Grant: card.Grantable}, &resp)
