@@ -41,8 +41,11 @@ func sockets(env map[string]string, p *Process) (map[string]*peer.Listener, erro
 			errs = append(errs, fmt.Errorf("take the passed sockets: two are named %q", name))
 			continue
 		}
+		strangers := new(brake)
 		out[name] = peer.NewListener(ul, p.Kernel, func(err error) {
-			p.Log.Warn("refused a stranger", KeySocket, name, KeyReason, err.Error())
+			if strangers.ok() {
+				p.Log.Warn("refused a stranger", KeySocket, name, KeyReason, err.Error())
+			}
 		})
 	}
 	if len(errs) == 0 && len(files) == 0 && env["LISTEN_FDS"] != "" {

@@ -60,7 +60,7 @@ func (c *Cond) holds(v Values) bool {
 	}
 }
 
-// Holds says whether p's base must be read for these values.
+// NeedsBase says whether p's base must be read for these values.
 func (p *Prepare) NeedsBase(v Values) bool { return p.Base != "" && p.When.holds(v) }
 
 func (e *Entry) fill(m *Method, c *Call) (*wire.Entry, error) {

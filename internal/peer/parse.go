@@ -24,8 +24,8 @@ const maxPath = 4095
 // <daemon>, <vendor> and <cell> are [a-z0-9]{1,32}, compared whole: slices nest at `-`, so a prefix proves nothing.
 // <session> is `payload` or `run-` and [a-z0-9]{1,32}. What a cell or a person may name itself, below its own unit or
 // slice, is not looked at, except that nothing may look like another place: no empty, `.` or `..` component, no control
-// character, no cgroup that was removed. It returns the zero Identity with every error. Admin and
-// Start are never set here.
+// character, no cgroup that was removed. It returns the zero Identity with every error. Admin and Start are never set
+// here.
 func Parse(path string) (Identity, error) {
 	rest, ok := strings.CutPrefix(path, "/")
 	if !ok || len(path) > maxPath {

@@ -114,7 +114,7 @@ type (
 		Cell       string    `msgpack:"l,omitempty"`
 		Account    string    `msgpack:"a"`
 		Generation int64     `msgpack:"n"` // with Account: partitions the connection pools
-		// Secrets is all that answers are scrubbed of; for Basic the password and the whole pair.
+		// Scrub is all that answers are scrubbed of; for Basic the password and the whole pair.
 		Scrub []string `msgpack:"sc,omitempty"`
 	}
 )

@@ -130,8 +130,7 @@ type (
 	}
 
 	// PolicyReq: Op is show, check, load, explain, cedar or methods (lines "vendor method" of those that are not off).
-	// check and load are of Files where there are any, else of
-	// the policy folder of the configuration.
+	// check and load are of Files where there are any, else of the policy folder of the configuration.
 	PolicyReq struct {
 		Op    string       `msgpack:"o"`
 		Frame *Frame       `msgpack:"f,omitempty"` // explain
@@ -144,7 +143,7 @@ type (
 		Body []byte `msgpack:"b" json:"body"`
 	}
 	// PolicyResp: Problems are faults with file, line and column, and with any nothing was changed; Notes are what a
-	// person should know; Widens says which of the Lines of load widen, and Widening is the card to decide then.
+	// person should know; Lines of load say which of them widen, and Widening is the card to decide then.
 	PolicyResp struct {
 		Lines    []string `msgpack:"l,omitempty"`
 		Problems []string `msgpack:"p,omitempty"`
