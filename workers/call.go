@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -343,11 +342,6 @@ func (c *Call) close() {
 	for _, o := range c.open {
 		o.Close()
 	}
-}
-
-// key names the call in a log.
-func (c *Call) key() string {
-	return c.Method.Name + " " + hex.EncodeToString([]byte(c.grant[:min(4, len(c.grant))]))
 }
 
 // Response is a vendor's answer.
