@@ -4,8 +4,9 @@ package describe
 
 import "fmt"
 
-// Glance reads from a description's bytes what the cell's command needs of it to parse one call's flags: the vendor,
-// each method's name, and of the method named name all but its requests (Entries, Prepare, Settle, Lower, Scopes).
+// Glance reads from a description's bytes what the cell's command needs of it to parse one call's flags: the vendor, and
+// of the method named name all but its requests (Entries, Prepare, Settle, Lower, Scopes). Where there is no such
+// method, Methods are all there are, by name only.
 // It is not verified, has no digest, and must not be decided on; it spares a process that lives for a few milliseconds
 // the decoding of the rest. The bytes come from a root-owned file. It never reads beyond b, and fails on any form that
 // Seal does not write.
@@ -26,19 +27,21 @@ func Glance(b []byte, name string) (*Connector, error) {
 		case "c":
 			c.Check = g.text()
 		case "m":
+			all := g
 			n := g.count(0x90, 0xdc)
-			c.Methods = make([]Method, 0, min(n, 256))
-			for range n {
-				if g.bad {
-					return
-				}
+			for ; n > 0 && !g.bad; n-- {
 				start := g.b
-				c.Methods = append(c.Methods, Method{})
-				m := &c.Methods[len(c.Methods)-1]
-				if m.Name = g.named(); m.Name == name {
-					g.b = start
-					g.method(m)
+				if string(g.named()) != name {
+					continue
 				}
+				rest := g.b
+				g.b = start
+				c.Methods = make([]Method, 1)
+				g.method(&c.Methods[0])
+				g.b = rest
+			}
+			if c.Methods == nil {
+				c.Methods = all.names()
 			}
 		default:
 			g.skip(0)
@@ -173,11 +176,21 @@ func (g *glance) texts() []string {
 	return list
 }
 
+// names reads an array of methods for their names only.
+func (g *glance) names() []Method {
+	n := g.count(0x90, 0xdc)
+	list := make([]Method, 0, min(n, 256))
+	for ; n > 0 && !g.bad; n-- {
+		list = append(list, Method{Name: string(g.named())})
+	}
+	return list
+}
+
 // named goes past a map and returns the text at its key "n".
-func (g *glance) named() (name string) {
+func (g *glance) named() (name []byte) {
 	g.object(func(key []byte) {
 		if string(key) == "n" {
-			name = g.text()
+			name = g.raw()
 		} else {
 			g.skip(0)
 		}
