@@ -98,20 +98,23 @@ func (p *Process) Run(ctx context.Context, tasks ...func(context.Context) error)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if p.watchdog > 0 {
-		tasks = append(tasks, p.beat)
-	}
 	var wg sync.WaitGroup
-	for _, task := range tasks {
+	run := func(task func(context.Context) error) {
 		wg.Go(func() {
 			if err := task(ctx); err != nil && ctx.Err() == nil {
 				cancel(err)
 			}
 		})
 	}
+	for _, task := range tasks {
+		run(task)
+	}
 	debug.FreeOSMemory() // what the start took and nothing needs any more, such as a policy's compilation
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
 		cancel(fmt.Errorf("report readiness: %w", err))
+	}
+	if p.watchdog > 0 { // no beat before that
+		run(p.beat)
 	}
 	p.Log.Info("ready")
 	done := make(chan struct{})
