@@ -128,16 +128,12 @@ func (w *worker) run(ctx context.Context, j *job) (*result, error) {
 		return nil, err
 	}
 	c := &Call{Method: m, Values: v, Raw: j.Raw, grant: j.Grant, egress: w.egress}
-	prepared, err := c.take(j)
-	if err != nil {
-		return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "")
-	}
 	sum, err := wire.FrameDigest(&j.Frame)
 	if err != nil {
 		return nil, err
 	}
 	span := callTime
-	if len(c.files) > 0 {
+	if len(j.files) > 0 {
 		span = fileTime
 	}
 	// What was begun ends, and is reported, also when the caller has gone.
@@ -150,6 +146,10 @@ func (w *worker) run(ctx context.Context, j *job) (*result, error) {
 		return nil, wire.Refuse(wire.CodeUnavailable, "the worker is busy; nothing ran", "try again later")
 	}
 
+	prepared, err := c.take(j) // what digesting many files costs is bounded by the slots
+	if err != nil {
+		return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "")
+	}
 	var lent wire.BorrowResp
 	err = ask(ctx, w.authd, "borrow", &wire.BorrowReq{Grant: j.Grant, Cell: j.cell, Session: j.session, Frame: sum}, &lent)
 	if err != nil {
