@@ -69,12 +69,6 @@ func Plan(b *wire.Body, r *head.Request) (kind Kind, limit int64, err error) {
 			limit += int64(base64.StdEncoding.EncodedLen(int(l.Base64.Size)))
 		}
 		if l.Text != nil {
-			if l.Text.Size < 0 || l.Text.Size > wire.MaxFile {
-				return None, 0, outside("file of %d bytes", l.Text.Size)
-			}
-			limit += 6 * l.Text.Size // every byte of it may be written as \u00xx
-		}
-		if l.Text != nil {
 			if l.Text.Size < 0 || l.Text.Size > MaxText {
 				return None, 0, outside("text of %d bytes", l.Text.Size)
 			}
@@ -199,13 +193,6 @@ func leaf(l *wire.Leaf, v jsontext.Value) error {
 			return textFile(l.Pointer, l.Text, v)
 		}
 		return base64File(l.Pointer, l.Base64, v)
-	}
-	if f := l.Text; f != nil {
-		text, err := jsontext.AppendUnquote(nil, v) // refuses what is not UTF-8
-		if v.Kind() != '"' || err != nil || int64(len(text)) != f.Size || sha256.Sum256(text) != f.SHA256 {
-			return bad()
-		}
-		return nil
 	}
 	if !plainNumbers(v) {
 		return bad()
