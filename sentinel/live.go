@@ -234,7 +234,7 @@ func witness(released int, sent []wire.SentReq) ledger.Outcome {
 	if len(sent) < released {
 		return o
 	}
-	left, acted := false, false // something reached the wire; something that may change the vendor's side did
+	left, took, refused := false, false, false // a byte left; the vendor took, or refused, what may change something
 	for _, r := range sent {
 		if r.Err != nil && r.Status == 0 && !r.Left {
 			continue // refused before the first byte
@@ -243,12 +243,13 @@ func witness(released int, sent []wire.SentReq) ledger.Outcome {
 		if r.Method == "GET" || r.Method == "PROPFIND" || r.Method == "REPORT" {
 			continue
 		}
-		acted = true
 		o.Status = r.Status
 		switch {
 		case r.Status >= 200 && r.Status < 400:
+			took = true
 			o.State, o.Code, o.Why = ledger.Done, "", ""
 		case r.Status >= 400 && r.Status < 500:
+			refused = true
 			o.State, o.Code, o.Why = ledger.Failed, string(wire.CodeVendorRefused), fmt.Sprintf("the vendor answered %d", r.Status)
 		default:
 			return ledger.Outcome{State: ledger.Unknown, Code: string(wire.CodeUnknown), Status: r.Status,
@@ -256,9 +257,12 @@ func witness(released int, sent []wire.SentReq) ledger.Outcome {
 		}
 	}
 	switch {
+	case took && refused:
+		o = ledger.Outcome{State: ledger.Unknown, Code: string(wire.CodeUnknown), Status: o.Status,
+			Why: "the vendor took a part of it and refused another; look before repeating it"}
 	case !left:
 		o = ledger.Outcome{State: ledger.Failed, Code: string(wire.CodeUnavailable), Why: "nothing left the machine"}
-	case !acted:
+	case !took && !refused:
 		o = ledger.Outcome{State: ledger.Failed, Code: string(wire.CodeUnavailable), Why: "only reads left the machine"}
 	}
 	return o

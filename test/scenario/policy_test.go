@@ -259,7 +259,24 @@ func TestGrants(t *testing.T) {
 		}
 		r.has(r.connector(c, wire.ExitExpired, issue("ada/site", "in the ended session")...).Stderr, "session")
 		r.asksOnly(c.Session("run-8"), issue("ada/site", "another session of the cell")...)
-		_ = id
+		if s := r.doorward(0, "grants").Stdout; strings.Contains(s, waiting.Session) {
+			t.Errorf("a grant of the ended session lives:\n%s", s)
+		}
+		r.doorward(wire.ExitUsage, "revoke", "--session", "third/"+waiting.Session)
+		r.doorward(wire.ExitUsage, "revoke", id+"x")
+		r.doorward(wire.ExitUsage, "revoke", "--account", "cod")
+
+		run = c.Session("run-10") // no, and no more of this
+		one, two := r.asks(run, issue("ada/site", "no")...), r.asks(run, issue("ada/site", "no more")...)
+		r.doorward(0, "deny", one.ID, "--stop")
+		if s := r.ended(two.ID); s != wire.StateRevoked {
+			t.Errorf("what else waited in the stopped session is %s", s)
+		}
+		res, err := run.Connector(r.ctx(), "dav", "calendars")
+		if err != nil || res.Code != wire.ExitExpired {
+			t.Errorf("the stopped session asks on: %v, %v", res, err)
+		}
+		r.asksOnly(c.Session("run-11"), issue("ada/site", "another run")...)
 	})
 
 	t.Run("revoked while it runs", func(t *testing.T) {
@@ -339,6 +356,25 @@ func TestGrants(t *testing.T) {
 			t.Errorf("a grant for the login before lives on:\n%s", s)
 		}
 		r.asksOnly(third, issue("ada/site", "another login")...)
+	})
+	t.Run("another account", func(t *testing.T) {
+		r := r.with(t)
+		run := r.work.Session("run-12")
+		r.grant(r.asks(run, issue("ada/site", "account")...), nil)
+		r.goes(run, append(issue("ada/site", "the same account"), "--account", "code")...)
+		req := wire.AddReq{Name: "spare", Vendor: "github", Base: base(t, r.github.Base()), Secret: []byte(r.githubToken),
+			CA: r.github.CAPEM(), Placement: wire.Placement{Kind: "header", Name: "Authorization", Prefix: "Bearer "}, Owner: "ada",
+			Permit: []string{host(t, r.github.Base())}}
+		if err := r.Person(0).Ask(r.ctx(), wire.PathAuthdAdmin, "add", &req, &wire.AccountsResp{}); err != nil {
+			t.Fatal(err)
+		}
+		res, err := run.Connector(r.ctx(), append(issue("ada/site", "not decided yet"), "--account", "spare")...)
+		if err != nil || res.Code != wire.ExitAccount {
+			t.Errorf("an account that nobody decided: %v, %v", res, err)
+		}
+		r.decide(r.waitPending(1)[0], true)
+		r.asksOnly(run, append(issue("ada/site", "another account"), "--account", "spare")...)
+		r.goes(run, append(issue("ada/site", "the control"), "--account", "code")...)
 	})
 	r.settle(0)
 	r.hold(0)
