@@ -212,7 +212,8 @@ func (s *Sentinel) revoke(ctx context.Context, c *daemon.Call, req *wire.PersonR
 	}
 	if req.Account != "" { // the account is usable again only after a new decision
 		if _, known := s.ledger.Setting("account/" + req.Account); !known {
-			return nil, wire.Refuse(wire.CodeNotFound, "no account "+quote(req.Account)+" was ever decided", "doorward account list shows them")
+			return nil, wire.Refuse(wire.CodeNotFound, "no account "+quote(req.Account)+" was ever decided",
+				"doorward account list shows them")
 		}
 		if err := s.ledger.PutSetting(ctx, "account/"+req.Account, nil, by, nil); err != nil {
 			return nil, s.ledgerError(err)
