@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command probe is what the benchmarks run where their own program cannot be: it times starts of other programs inside
-// a cell, echoes bytes over a Unix socket, and, called with nothing, is the plainest Go program there is.
+// a cell, and echoes bytes over a Unix socket.
 package main
 
 import (
@@ -14,9 +14,9 @@ import (
 )
 
 func main() {
-	if len(os.Args) < 2 {
-		os.Stdout.WriteString("hello\n")
-		return
+	if len(os.Args) < 3 {
+		fmt.Fprintln(os.Stderr, "probe: exec N -- EXIT COMMAND..., or echo SOCKET")
+		os.Exit(2)
 	}
 	if err := run(os.Args[1], os.Args[2:]); err != nil {
 		fmt.Fprintln(os.Stderr, "probe:", err)
