@@ -127,7 +127,7 @@ func outer(mount string) (int, error) {
 			return exitCode(err)
 		case s := <-signals:
 			_ = cmd.Process.Signal(s)
-			time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+			time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
 		}
 	}
 }
@@ -147,9 +147,7 @@ func first() (int, error) {
 	}
 	go func() {
 		for s := range signals {
-			if s != os.Interrupt { // a terminal's interrupt reaches it directly
-				_ = cmd.Process.Signal(s)
-			}
+			_ = cmd.Process.Signal(s)
 		}
 	}()
 	for {
