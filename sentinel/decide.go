@@ -243,6 +243,9 @@ func (s *Sentinel) record(j *judged) (ledger.Call, error) {
 	}
 	if j.method.Class != describe.Read {
 		f.Dedup = j.caller.Name + "/" + f.Hash
+		for _, file := range j.frame.Files { // names are not canonical, but they may stand in what is sent
+			f.Dedup += "/" + file.Name
+		}
 	}
 	approval := approvalHash(sum, envelope, string(j.decision.Verdict), j.mark)
 	f.Approval = hex.EncodeToString(approval[:])

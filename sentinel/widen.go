@@ -3,6 +3,7 @@
 package sentinel
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -42,10 +43,13 @@ type widening struct {
 
 // widen parks a widening, or finds the equal one that waits already. It returns its id.
 func (s *Sentinel) widen(ctx context.Context, w widening, title, by string) (string, error) {
-	canonical, err := json.Marshal(w)
-	if err != nil {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false) // RFC 8785 escapes no more than it must
+	if err := enc.Encode(w); err != nil {
 		return "", err
 	}
+	canonical := bytes.TrimRight(text.Bytes(), "\n")
 	sum := wire.Sum(canonical)
 	mark := newMark()
 	approval := approvalHash(sum, wire.Digest{}, "ask", mark)
@@ -58,6 +62,7 @@ func (s *Sentinel) widen(ctx context.Context, w widening, title, by string) (str
 		Made: now.Time().Unix(), Expires: c.Deadline.Time().Unix(),
 		Fields: []wire.Field{{Label: w.Kind, Values: []string{w.About}, Main: true}}}
 	card.Facts = w.Lines
+	var err error
 	if c.Card, err = json.Marshal(card); err != nil {
 		return "", err
 	}
