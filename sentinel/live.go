@@ -81,8 +81,9 @@ func (s *Sentinel) takenBack(l *live) error {
 	if v, ok := s.ledger.Setting("account/" + l.call.Account); !ok || len(v.Value) == 0 {
 		return refuse("the account was revoked")
 	}
-	if x, ok := s.ledger.Session(l.call.Session); ok && !x.Ended.IsZero() && l.call.Approver == "" {
-		return refuse("the session has ended") // what a person approved may outlive its session
+	x, ok := s.ledger.Session(l.call.Session)
+	if ok && !x.Ended.IsZero() && (l.call.Approver == "" || x.Why == endedByPerson) {
+		return refuse("the session has ended") // what a person approved may outlive its session's 12 hours
 	}
 	for _, g := range s.ledger.Grants(ledger.GrantFilter{ID: l.call.Under}) {
 		if l.call.Under != "" && g.State == ledger.GrantRevoked {

@@ -221,7 +221,7 @@ func (s *Sentinel) revoke(ctx context.Context, c *daemon.Call, req *wire.PersonR
 		r.Lines = append(r.Lines, "account "+req.Account+" is not used any more until it is decided again")
 	}
 	if req.Session != "" {
-		if _, err := s.ledger.EndSession(ctx, req.Session, "a person ended it", by); err != nil {
+		if _, err := s.ledger.EndSession(ctx, req.Session, endedByPerson, by); err != nil {
 			return nil, s.ledgerError(err)
 		}
 		r.Lines = append(r.Lines, "session "+req.Session+" is ended")
@@ -266,6 +266,9 @@ func (s *Sentinel) revoke(ctx context.Context, c *daemon.Call, req *wire.PersonR
 	}
 	return r, nil
 }
+
+// endedByPerson is why a session ended that did not end by itself.
+const endedByPerson = "a person ended it"
 
 // dropParked takes back the calls that wait, or were approved and do not run yet, and that which says.
 func (s *Sentinel) dropParked(ctx context.Context, which func(*ledger.Call) bool, by string) ([]ledger.Call, error) {
