@@ -47,7 +47,8 @@ func TestStateError(t *testing.T) {
 			exit: wire.ExitFailure, says: "egress is down; it did not run"},
 		{state: ledger.Failed, code: wire.CodeInternal, exit: wire.ExitFailure, says: "failed"},
 	} {
-		k := &ledger.Call{Frame: ledger.Frame{ID: "theid"}, Progress: ledger.Progress{State: c.state, Why: c.why, Outcome: c.out, NotRun: c.notRun}}
+		k := &ledger.Call{Frame: ledger.Frame{ID: "theid"},
+			Progress: ledger.Progress{State: c.state, Why: c.why, Outcome: c.out, NotRun: c.notRun}}
 		e := stateError(k)
 		if e == nil || e.Code != c.code || e.Code.Exit() != c.exit || !strings.Contains(e.Reason, c.says) {
 			t.Errorf("%s: %+v, want %s", c.state, e, c.code)
@@ -222,7 +223,8 @@ func TestGrantsThereAndBack(t *testing.T) {
 }
 
 func TestWhatACardShowsOfABody(t *testing.T) {
-	if got := shown("n", "text/plain", []byte("hello"), maxShown); got.Text != "hello" || got.Cut || got.Size != 5 || got.SHA256 != wire.Sum([]byte("hello")) {
+	if got := shown("n", "text/plain", []byte("hello"), maxShown); got.Text != "hello" || got.Cut || got.Size != 5 ||
+		got.SHA256 != wire.Sum([]byte("hello")) {
 		t.Errorf("%+v", got)
 	}
 	long := bytes.Repeat([]byte("é"), maxShown)

@@ -557,7 +557,8 @@ func TestPolicyLoad(t *testing.T) {
 	const closed = "[connector.github.method]\nissue-create = \"off\"\n"
 
 	for _, c := range []struct{ text, says string }{
-		{"[connector.github.method]\nisue-create = \"ask\"\n", `policy.toml:2:1: github has no method "isue-create"; did you mean "issue-create"?`},
+		{"[connector.github.method]\nisue-create = \"ask\"\n",
+			`policy.toml:2:1: github has no method "isue-create"; did you mean "issue-create"?`},
 		{"[connector.githib]\nsetting = \"ask-every-time\"\n", `did you mean "github"`},
 		{"\n\n[connector.github]\nsettings = \"ask-every-time\"\n", `policy.toml:4:1`},
 		{"[connector.github]\nsetting = \"dontask\"\n", `did you mean "dont-ask"`},
