@@ -3,6 +3,7 @@
 package scenario
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -363,6 +364,37 @@ func TestApproval(t *testing.T) {
 		body := r.card(prepared.ID).Bodies[0].Text
 		if got, _, _ := r.dav.Object(r.dav.Calendar() + prepared.Mark + ".ics"); string(got) != body {
 			t.Errorf("shown was\n%s\nand put was\n%s", body, got)
+		}
+	})
+
+	t.Run("AP-02 what is shown cannot be falsified", func(t *testing.T) {
+		r := r.with(t)
+		const title, body = "plain \u202egnp.exe \u200b end", "one\u2066three\U000E0041 g\u043e\u043egle.test"
+		card := r.park(r.work, "github", "issue-create", "--repo", "ada/site", "--title", title, "--body", body)
+		r.connector(r.work, wire.ExitUsage, "github", "issue-create", "--repo", "ada/site", "--title", "t", "--body", "\x1b[2K")
+		escapes := []byte("\x1b[2K\x1b]8;;https://evil.test\x07\rhidden\u202e")
+		file := r.park(r.work, "github", "file-put", "--repo", "ada/site", "--path", "ap02", "--branch", "main", "--message", "m",
+			"--file", put(t, readable(t), "f", escapes, 0o644))
+		for _, words := range [][]string{{"show", card.ID}, {"pending"}, {"show", card.ID, "--json"}, {"show", file.ID}} {
+			out := r.doorward(0, words...).Stdout
+			if strings.ContainsAny(out, "\x1b\r\x07\u202e\u200b\u2066\U000E0041") {
+				t.Errorf("doorward %s prints them as they are: %q", strings.Join(words, " "), out)
+			}
+		}
+		r.has(strings.ToLower(r.doorward(0, "show", card.ID).Stdout), "202e", "200b", "gnp.exe")
+		r.has(r.doorward(0, "show", file.ID).Stdout, "hidden")
+		if s := r.approve(file); s != wire.StateDone {
+			t.Errorf("it is %s", s)
+		}
+		if got, _ := r.github.State.File("ada", "site", "main", "ap02"); !bytes.Equal(got, escapes) {
+			t.Errorf("the file is %q", got)
+		}
+		if s := r.approve(card); s != wire.StateDone {
+			t.Fatalf("it is %s", s)
+		}
+		issues := r.github.State.Repo("ada", "site").Issues
+		if last := issues[len(issues)-1]; last.Title != title || !strings.HasPrefix(last.Body, body) {
+			t.Errorf("what runs is not what was asked: %q %q", last.Title, last.Body)
 		}
 	})
 
