@@ -265,7 +265,9 @@ func (s *Sentinel) allow(ctx context.Context, j *judged) (*wire.DecideResp, erro
 	var ticket *ledger.Ticket
 	if read {
 		c.Data = nil // it is never read back
-		ticket = s.ledger.Start(context.WithoutCancel(ctx), c, actor(j.caller))
+		if ticket, err = s.startRead(ctx, c, j); err != nil {
+			return nil, err
+		}
 	} else {
 		c.Inbox = j.bodied
 		var joined bool
@@ -301,6 +303,18 @@ func (s *Sentinel) allow(ctx context.Context, j *judged) (*wire.DecideResp, erro
 		return &wire.DecideResp{Verdict: wire.Deny, Call: c.ID, Err: asError(s.log, err)}, nil
 	}
 	return resp, nil
+}
+
+// startRead puts an allowed read on the record. It commits alongside the vendor's request, and the answer waits for it;
+// but while the record fails, nothing leaves before this very read is on it.
+func (s *Sentinel) startRead(ctx context.Context, c ledger.Call, j *judged) (*ledger.Ticket, error) {
+	ticket := s.ledger.Start(context.WithoutCancel(ctx), c, actor(j.caller))
+	if _, err := s.ledger.Health(); err != nil {
+		if err := ticket.Wait(ctx); err != nil {
+			return nil, s.ledgerError(err)
+		}
+	}
+	return ticket, nil
 }
 
 // joined answers for a call that is on its way already.

@@ -478,7 +478,10 @@ func (s *Sentinel) runRead(ctx context.Context, j *judged, raw bool) (*wire.Outp
 		return nil, err
 	}
 	c.Pass, c.Data = s.newPass(), nil // it is never read back
-	t := s.ledger.Start(context.WithoutCancel(ctx), c, actor(j.caller))
+	t, err := s.startRead(ctx, c, j)
+	if err != nil {
+		return nil, err
+	}
 	l := s.enliven(c, j.method, t)
 	l.silent = j.silent
 	o := j.order()

@@ -44,6 +44,8 @@ type Sentinel struct {
 	egress   *daemon.Client
 	lifetime context.Context // of the daemon: work that outlives its asker
 
+	complained atomic.Int64 // when the log last said that the record cannot be written, seconds
+
 	mu        sync.Mutex // guards what follows
 	instance  string     // of authd; empty while its link is down
 	locked    bool

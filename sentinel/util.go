@@ -13,6 +13,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -121,13 +122,21 @@ func (s *Sentinel) ledgerError(err error) error {
 	case errors.Is(err, ledger.ErrTooMany):
 		return wire.Refuse(wire.CodeTooMany, err.Error(), "")
 	case errors.Is(err, ledger.ErrFull):
-		s.log.Error("the record cannot be written", "err", err.Error())
+		s.cannotRecord(err)
 		return wire.Refuse(wire.CodeFull, "the disk is full, so nothing can be recorded and nothing is let through",
 			"the person makes room on the machine; nothing was lost")
 	default:
-		s.log.Error("the record cannot be written", "err", err.Error())
+		s.cannotRecord(err)
 		return wire.Refuse(wire.CodeUnavailable, "the record cannot be written, so nothing is let through",
 			"the person finds the reason in sentinel's log")
+	}
+}
+
+// cannotRecord says so in the log, at most once in ten seconds: every call that comes meanwhile meets the same.
+func (s *Sentinel) cannotRecord(err error) {
+	now := time.Now().Unix()
+	if last := s.complained.Load(); now-last >= 10 && s.complained.CompareAndSwap(last, now) {
+		s.log.Error("the record cannot be written", "err", err.Error())
 	}
 }
 
