@@ -113,14 +113,18 @@ func Open(o Options) (*World, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &World{Dir: o.Dir, Prefix: prefix, Workers: o.Workers, keepDir: o.Dir != "",
+	at, err := reach(prefix)
+	if err != nil {
+		return nil, err
+	}
+	w := &World{Dir: o.Dir, Prefix: at, Workers: o.Workers, keepDir: o.Dir != "",
 		daemons: map[string]*Daemon{}, cells: map[string]*Cell{}}
 	if w.Workers == nil {
 		w.Workers = []string{"dav", "github"}
 	}
 	if w.Dir == "" {
 		if w.Dir, err = os.MkdirTemp(ground.Dir, "world-"); err != nil {
-			return nil, err
+			return nil, errors.Join(err, w.Close())
 		}
 	}
 	if err := w.make(o); err != nil {
@@ -135,6 +139,28 @@ func Open(o Options) (*World, error) {
 		}
 	}
 	return w, nil
+}
+
+// reach mounts the installation, read-only, where every user may come: it may lie below a home that others may not enter.
+func reach(prefix string) (string, error) {
+	at, err := os.MkdirTemp(ground.Dir, "prefix-")
+	if err != nil {
+		return "", err
+	}
+	err = errors.Join(os.Chmod(at, 0o755), unix.Mount(prefix, at, "", unix.MS_BIND, ""),
+		unix.Mount("", at, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	if err != nil {
+		return "", fmt.Errorf("mount the installation: %w", errors.Join(err, unreach(at)))
+	}
+	return at, nil
+}
+
+// unreach takes the mount away. What is below it is never removed: it is the installation itself.
+func unreach(at string) error {
+	if err := unix.Unmount(at, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("unmount the installation: %w", err)
+	}
+	return os.Remove(at)
 }
 
 // make lays out directories, credentials, sockets and the daemons.
@@ -269,7 +295,7 @@ func (w *World) Close() error {
 			errs = append(errs, err)
 		}
 	}
-	errs = append(errs, os.RemoveAll(strings.TrimSuffix(wire.RunDir, "/")))
+	errs = append(errs, os.RemoveAll(strings.TrimSuffix(wire.RunDir, "/")), unreach(w.Prefix))
 	if !w.keepDir {
 		errs = append(errs, os.RemoveAll(w.Dir))
 	}
