@@ -80,7 +80,7 @@ func start(name string, log *slog.Logger, run func(context.Context, *Process) er
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err = run(ctx, p)
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))) {
 		return nil
 	}
 	return err
@@ -126,10 +126,11 @@ func (p *Process) Run(ctx context.Context, tasks ...func(context.Context) error)
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
 	cancel(nil)
 	<-done
-	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
-		return err
+	err := context.Cause(ctx)
+	if errors.Is(err, context.Canceled) || parent.Err() != nil && errors.Is(err, context.Cause(parent)) {
+		return nil // the cause may be a signal's own error (Go 1.26)
 	}
-	return nil
+	return err
 }
 
 // beat tells the watchdog that the daemon lives, twice in its interval.
