@@ -96,6 +96,7 @@ func (p *Process) Run(ctx context.Context, tasks ...func(context.Context) error)
 			return fmt.Errorf("socket %q was passed and nobody serves it; see the units' FileDescriptorName", name)
 		}
 	}
+	parent := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
