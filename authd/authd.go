@@ -63,6 +63,7 @@ type Authd struct {
 // Run is the daemon: it opens the store in the state directory, unlocks it where the service manager gave the key, and
 // serves its four sockets until ctx ends.
 func Run(ctx context.Context, p *daemon.Process) error {
+	daemon.OneThread()
 	if p.Dirs.State == "" {
 		return errors.New("start: no STATE_DIRECTORY; start authd by its unit")
 	}

@@ -23,7 +23,10 @@ func Main(c *Connector) {
 		}
 		os.Exit(0)
 	}
-	daemon.Main("worker-"+c.Describe.Vendor, func(ctx context.Context, p *daemon.Process) error { return run(ctx, p, c) })
+	daemon.Main("worker-"+c.Describe.Vendor, func(ctx context.Context, p *daemon.Process) error {
+		daemon.OneThread()
+		return run(ctx, p, c)
+	})
 }
 
 func printDescription(c *Connector) error {

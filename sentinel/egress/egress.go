@@ -13,7 +13,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"net"
-	"runtime"
 	"runtime/debug"
 
 	"github.com/doorward/doorward/internal/daemon"
@@ -25,9 +24,7 @@ import (
 
 // Run is the daemon.
 func Run(ctx context.Context, p *daemon.Process) error {
-	// One thread of Go at a time: a request is four short pieces of work between waits, and with more threads each of
-	// them wakes another that finds nothing to do, which on small machines costs more than the work.
-	runtime.GOMAXPROCS(1)
+	daemon.OneThread()
 	debug.SetGCPercent(200) // the heap is small and mostly short-lived
 	workers, err := p.Listener("egress-worker")
 	if err != nil {
