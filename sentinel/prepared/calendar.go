@@ -31,7 +31,7 @@ func (c *change) calendar(base, body []byte) error {
 	}
 	scope, err := o.scope(c)
 	if err != nil {
-		return err
+		return atServer(err)
 	}
 	switch c.method {
 	case "event-update":
@@ -50,7 +50,7 @@ func (c *change) calendar(base, body []byte) error {
 		err = fmt.Errorf("%s has no body", quoted(c.method))
 	}
 	if err != nil {
-		return err
+		return atServer(err)
 	}
 	got, err := read(body, true)
 	if err != nil {
@@ -62,6 +62,15 @@ func (c *change) calendar(base, body []byte) error {
 		}
 	}
 	return equal(o.cal, got)
+}
+
+// atServer says of a time that cannot be read that it is one the server holds: the body has not been looked at by then.
+func atServer(err error) error {
+	if errors.Is(err, errMoment) {
+		return wire.Refuse(wire.CodeVendorRefused, "what the server holds there has a time that cannot be read",
+			"change it in another program")
+	}
+	return err
 }
 
 func (c *change) stamp() string { return time.Unix(c.unix, 0).UTC().Format(basicUTC) }

@@ -45,12 +45,12 @@ func Connector() *workers.Connector {
 			"respond":        put,
 		},
 		Renderers: map[string]workers.Renderer{
-			"contact-delete": renderContactDelete,
-			"contact-put":    renderContact,
-			"event-create":   renderCreate,
-			"event-delete":   renderDelete,
-			"event-update":   renderUpdate,
-			"respond":        renderRespond,
+			"contact-delete": held(renderContactDelete),
+			"contact-put":    held(renderContact),
+			"event-create":   held(renderCreate),
+			"event-delete":   held(renderDelete),
+			"event-update":   held(renderUpdate),
+			"respond":        held(renderRespond),
 		},
 	}
 }

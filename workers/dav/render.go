@@ -3,6 +3,7 @@
 package dav
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -329,4 +330,17 @@ func (m moment) is(arg string) bool {
 	}
 	t, err := time.Parse(time.RFC3339, arg)
 	return err == nil && t.Equal(m.t)
+}
+
+// held says of a fault that is no refusal yet that it is about what the server holds: the arguments have been checked.
+func held(render workers.Renderer) workers.Renderer {
+	return func(r *workers.Rendering) ([]byte, string, error) {
+		body, media, err := render(r)
+		var refusal *wire.Error
+		if err != nil && !errors.As(err, &refusal) {
+			err = wire.Refuse(wire.CodeVendorRefused, "what the server holds there cannot be changed: "+err.Error(),
+				"change it in another program")
+		}
+		return body, media, err
+	}
 }
