@@ -4,6 +4,7 @@ package authd
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/doorward/doorward/authd/store"
 	"github.com/doorward/doorward/authd/surrogate"
+	"github.com/doorward/doorward/internal/daemon"
 	"github.com/doorward/doorward/internal/leaks"
 	"github.com/doorward/doorward/internal/peer"
 	"github.com/doorward/doorward/internal/wire"
@@ -739,5 +741,55 @@ func TestTheWallClockCounts(t *testing.T) {
 	_, err = ask[wire.ResolveResp](egress, "resolve", &req)
 	if c := code(err); c != wire.CodeExpired && c != wire.CodeBadGrant { // or swept already
 		t.Errorf("%v", err)
+	}
+}
+
+// A release that sentinel could not record, on a full disk say, is said again on the same link: otherwise the outbox
+// would fill, and nothing be released any more although there is room again.
+func TestAReleaseThatCouldNotBeRecordedIsSaidAgain(t *testing.T) {
+	w := start(t)
+	heard := make(chan wire.ReleasedReq, 16)
+	said := 0
+	link := w.dial("authd-sentinel", sentinelID,
+		daemon.Pushed("accounts", func(context.Context, *daemon.Call, *wire.AccountsReq) (*wire.Empty, error) {
+			return &wire.Empty{}, nil
+		}),
+		daemon.Pushed("refused", func(context.Context, *daemon.Call, *wire.RefusedReq) (*wire.Empty, error) {
+			return &wire.Empty{}, nil
+		}),
+		daemon.Pushed("released", func(_ context.Context, _ *daemon.Call, r *wire.ReleasedReq) (*wire.Empty, error) {
+			heard <- *r
+			if said++; said == 1 {
+				return nil, wire.Refuse(wire.CodeFull, "the disk is full", "")
+			}
+			return &wire.Empty{}, nil
+		}).InOrder())
+	s := &sentinel{Link: link, w: w}
+	worker, egress := w.dial("authd-worker", githubID), w.dial("authd-egress", egressID)
+	req := w.borrowed(s, worker, "a")
+	if _, err := ask[wire.ResolveResp](egress, "resolve", &req); err != nil {
+		t.Fatal(err)
+	}
+	if first, again := receive(t, heard), receive(t, heard); first != again {
+		t.Errorf("said %+v, then %+v", first, again)
+	}
+	eventually(t, func() bool { return len(w.authd.outbox.Waiting()) == 0 })
+}
+
+// A release that could not be written on the link did not happen, and is not told later: its call surely did not run.
+func TestWhatWasNotReleasedIsNotTold(t *testing.T) {
+	w := start(t)
+	s := w.sentinel()
+	req := w.borrowed(s, w.dial("authd-worker", githubID), "a")
+	w.authd.mu.Lock()
+	n := w.authd.link
+	w.authd.mu.Unlock()
+	n.Close() // and authd has not noticed yet, or it has: either way nothing may leave
+	<-n.Done()
+	if got, err := ask[wire.ResolveResp](w.dial("authd-egress", egressID), "resolve", &req); err == nil || got.Secret != "" {
+		t.Fatalf("released without a link: %v", err)
+	}
+	if waiting := w.authd.outbox.Waiting(); len(waiting) != 0 {
+		t.Errorf("kept to be told: %+v", waiting)
 	}
 }

@@ -73,6 +73,7 @@ func (a *Authd) announce(now grants.Now, req *wire.ResolveReq) error {
 	}
 	p, err := n.Send("released", &r)
 	if err != nil {
+		a.outbox.Acknowledge(r.Seq) // it is not released, so nobody is to hear of it
 		return wire.Refuse(wire.CodeUnavailable, "sentinel is not there", "try again in a moment")
 	}
 	n.releases <- sent{r.Seq, p}

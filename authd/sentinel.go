@@ -129,13 +129,40 @@ func (a *Authd) detach(n *link) {
 	a.log.Warn("sentinel gone, grants void", daemon.KeyCount, len(ended))
 }
 
-// acknowledge takes sentinel's answers to releases. What is not answered stays in the outbox for the next link.
+// acknowledge takes sentinel's answers to releases. What the link takes with it stays in the outbox for the next one; what
+// sentinel answers it cannot record (a full disk) is said again, or the outbox would fill and nothing be released any more.
 func (a *Authd) acknowledge(n *link) {
 	for s := range n.releases {
 		var nothing wire.Empty
-		if _, err := s.pending.Wait(context.Background(), &nothing); err == nil {
+		_, err := s.pending.Wait(context.Background(), &nothing)
+		var refusal *wire.Error
+		switch {
+		case err == nil:
 			a.outbox.Acknowledge(s.seq)
+		case errors.As(err, &refusal) && !errors.Is(err, daemon.ErrSent): // answered, not broken off
+			time.AfterFunc(repeatAfter, func() { a.repeat(n, s.seq) })
 		}
+	}
+}
+
+// repeatAfter is when a release is said again that sentinel could not record.
+const repeatAfter = time.Second
+
+// repeat writes a release on the link again, where that still is sentinel's.
+func (a *Authd) repeat(n *link, seq uint64) {
+	a.order.RLock()
+	defer a.order.RUnlock()
+	if a.current() != n {
+		return
+	}
+	for _, r := range a.outbox.Waiting() {
+		if r.Seq != seq {
+			continue
+		}
+		if p, err := n.Send("released", &r); err == nil {
+			n.releases <- sent{seq, p}
+		}
+		return
 	}
 }
 
