@@ -42,7 +42,7 @@ func packages(ctx context.Context, t *table, root string) error {
 			}},
 		{"audit/64", ">= 5", "./sentinel/ledger", "^BenchmarkAudit64$",
 			"records/s of one writer with pwrite and fdatasync",
-			func(m map[string]float64) (float64, bool) { v, ok := m["BenchmarkAudit64 x-raw"]; return v, ok }},
+			func(m map[string]float64) (float64, bool) { v, ok := m["BenchmarkAudit64 ratio"]; return v, ok }},
 	} {
 		if !t.wants(b.row) {
 			continue
