@@ -541,7 +541,7 @@ func (r *rig) soak(t *table) error {
 	}
 	load := func(times int) error {
 		for range times {
-			if _, err := r.connector("load", "run", "--conns", "8", "--requests", "5000"); err != nil {
+			if _, err := r.connector("load", "run", "--conns", "8", "--requests", "4000"); err != nil {
 				return err
 			}
 			if _, err := r.probe(r.cell, 200, []string{"0", filepath.Join(r.prefix, "bin/connector"), "github", "repos"}); err != nil {
@@ -572,7 +572,7 @@ func (r *rig) soak(t *table) error {
 			}
 		}
 	}
-	t.add("soak/leak", "<= 1.1", "the same daemons after a tenth of 100,000 requests and 4,000 calls; most: "+what, []float64{worst})
+	t.add("soak/leak", "<= 1.1", "the same daemons after a tenth of 80,000 requests and 4,000 calls; most: "+what, []float64{worst})
 	return nil
 }
 

@@ -38,11 +38,11 @@ func (r *rig) proxies(t *table, nginx, tokenizer string) error {
 	}
 	if t.wants("proxy/rps16") {
 		if tokenizer == "" {
-			_, rate, err := r.load(16, 20000)
+			_, rate, err := r.load(16, 4000)
 			if err != nil {
 				return err
 			}
-			d, err := r.straight(16, 20000)
+			d, err := r.straight(16, 4000)
 			if err != nil {
 				return err
 			}

@@ -19,7 +19,7 @@ import (
 func main() { workers.Main(connector()) }
 
 func connector() *workers.Connector {
-	entry := describe.Entry{Name: "get", Method: "GET", Path: "{base}/load", Credential: true, Uses: 1 << 20}
+	entry := describe.Entry{Name: "get", Method: "GET", Path: "{base}/load", Credential: true, Uses: 4000} // what sentinel keeps of one call has its bound
 	number := func(name string, most int64) describe.Arg {
 		return describe.Arg{Name: name, Label: name, Help: "how many", Type: describe.TypeInt, Required: true, Min: 1, Max: most}
 	}
@@ -30,7 +30,7 @@ func connector() *workers.Connector {
 				{Name: "ping", Summary: "one request", Class: describe.Read, Reach: describe.ReachNone,
 					Entries: []describe.Entry{{Name: "get", Method: "GET", Path: "{base}/load", Credential: true}}},
 				{Name: "run", Summary: "many requests", Class: describe.Read, Reach: describe.ReachNone,
-					Args: []describe.Arg{number("conns", 64), number("requests", 1<<20)}, Entries: []describe.Entry{entry}},
+					Args: []describe.Arg{number("conns", 64), number("requests", 4000)}, Entries: []describe.Entry{entry}},
 			}},
 		Handlers: map[string]workers.Handler{"ping": ping, "run": run},
 	}
