@@ -219,7 +219,7 @@ http {
     listen %[3]s ssl; ssl_certificate %[1]s/cert.pem; ssl_certificate_key %[1]s/key.pem; keepalive_requests 1000000;
     location / {
       proxy_pass https://origin; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host %[2]s;
-      proxy_set_header Authorization "Bearer %[4]s"; proxy_ssl_trusted_certificate %[1]s/origin.pem; proxy_ssl_verify on; proxy_ssl_name 127.0.0.1;
+      proxy_set_header Authorization "Bearer %[4]s"; proxy_ssl_trusted_certificate %[1]s/origin.pem; proxy_ssl_verify on; proxy_ssl_name localhost;
     }
   }
 }
