@@ -799,7 +799,7 @@ func FuzzLink(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 		if err != nil {
-			t.Skip()
+			t.Skip("skipped: no socket pair to be had: ", err)
 		}
 		var ends [2]*net.UnixConn
 		for i, fd := range fds {
@@ -807,7 +807,7 @@ func FuzzLink(f *testing.F) {
 			c, err := net.FileConn(file)
 			file.Close()
 			if err != nil {
-				t.Skip()
+				t.Skip("skipped: no socket pair to be had: ", err)
 			}
 			ends[i] = c.(*net.UnixConn)
 		}
