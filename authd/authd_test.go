@@ -784,10 +784,21 @@ func TestWhatWasNotReleasedIsNotTold(t *testing.T) {
 	w.authd.mu.Lock()
 	n := w.authd.link
 	w.authd.mu.Unlock()
-	n.Close() // and authd has not noticed yet, or it has: either way nothing may leave
-	<-n.Done()
-	if got, err := ask[wire.ResolveResp](w.dial("authd-egress", egressID), "resolve", &req); err == nil || got.Secret != "" {
-		t.Fatalf("released without a link: %v", err)
+	n.Close()
+	<-n.detached
+	put := func(l *link) {
+		w.authd.mu.Lock()
+		defer w.authd.mu.Unlock()
+		w.authd.link = l
+	}
+	put(n) // the moment in which the link has broken and authd has not noticed yet
+	defer put(nil)
+	now, err := w.authd.clock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.authd.announce(now, &req); code(err) != wire.CodeUnavailable {
+		t.Fatalf("announced on a link that is over: %v", err)
 	}
 	if waiting := w.authd.outbox.Waiting(); len(waiting) != 0 {
 		t.Errorf("kept to be told: %+v", waiting)
