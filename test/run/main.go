@@ -171,8 +171,8 @@ func (t *tally) fuzz(fuzzTime string) error {
 			if !strings.HasPrefix(name, "Fuzz") {
 				continue
 			}
-			got, err := exec.Command("go", "test", "-run=^$", "-fuzz=^"+name+"$", "-fuzztime="+fuzzTime, "-fuzzminimizetime=100x", pkg).CombinedOutput()
-			if err != nil {
+			got, err := exec.Command("go", "test", "-run=^$", "-fuzz=^"+name+"$", "-fuzztime="+fuzzTime, "-fuzzminimizetime=100x", "-timeout=0", pkg).CombinedOutput()
+			if err != nil && !ranOut(got) {
 				t.failed++
 				fmt.Printf("FAIL  %s %s\n%s", pkg, name, got)
 				continue
@@ -182,6 +182,18 @@ func (t *tally) fuzz(fuzzTime string) error {
 		}
 	}
 	return nil
+}
+
+// ranOut reports that a fuzz target did no more than use up its time: Go before 1.27 at times calls that a failure
+// (go.dev/issue/75804). A finding names the input that it wrote, and a fault in the target prints its own words.
+func ranOut(out []byte) bool {
+	var after []string
+	for line := range strings.Lines(string(out)) {
+		if len(after) > 0 || strings.HasPrefix(line, "--- FAIL: Fuzz") {
+			after = append(after, strings.TrimSpace(line))
+		}
+	}
+	return len(after) >= 3 && after[1] == "context deadline exceeded" && after[2] == "FAIL"
 }
 
 func stream(name string, args ...string) error {
