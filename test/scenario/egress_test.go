@@ -245,6 +245,8 @@ func TestATakenOverWorkerCannotChangeWhatWasApproved(t *testing.T) {
 // of every request that the vendor has seen.
 func TestCase_EG16_DaemonsDieUnderLoad(t *testing.T) {
 	r := newRig(t, world.Options{})
+	// So many reads would be asked about as bulk reads.
+	r.doorward(0, "policy", "load", "--yes", r.policyFile("bulk-reads = 1000000\nbulk-bytes = 1000000000\n"))
 	before := len(r.github.Rec.All())
 	from := r.end()
 	var stop atomic.Bool
