@@ -28,6 +28,8 @@ type live struct {
 	mu       sync.Mutex      // guards what follows
 	released map[uint64]bool // the times the credential went out under it, by authd's number
 	sent     []wire.SentReq
+	sentIDs  map[string]bool // which reports of egress are in sent
+	unsaid   *reports        // what the record does not have yet; nil where it has all
 	ended    bool
 	news     chan struct{} // closed and replaced at each change
 }
@@ -37,7 +39,8 @@ const joinFor = 3 * time.Second
 
 // enliven begins to watch a call that may now run.
 func (s *Sentinel) enliven(c ledger.Call, m *describe.Method, t *ledger.Ticket) *live {
-	l := &live{call: c, method: m, ticket: t, released: map[uint64]bool{}, news: make(chan struct{})}
+	l := &live{call: c, method: m, ticket: t, released: map[uint64]bool{}, sentIDs: map[string]bool{},
+		news: make(chan struct{})}
 	l.timer = time.AfterFunc(runFor, func() { // nobody finished it: the worker or the cell is gone
 		s.abandon(s.lifetime, l, wire.CodeExpired, "the grant ran out before the call had ended")
 	})
@@ -147,7 +150,10 @@ func (s *Sentinel) finish(ctx context.Context, c *daemon.Call, req *wire.FinishR
 	}
 	switch {
 	case l.ticket != nil:
-		go s.end(ctx, l, readOutcome(req)) // the call's start is durable; its end may follow
+		go func() { // the call's start is durable; its end may follow, with what egress still reports
+			l.settled(ctx)
+			s.end(ctx, l, readOutcome(req))
+		}()
 	case l.method.Class == describe.Read:
 		s.end(ctx, l, readOutcome(req))
 	default:
@@ -313,11 +319,19 @@ func (s *Sentinel) end(ctx context.Context, l *live, o ledger.Outcome) {
 			return // its start never became durable; there is nothing to end
 		}
 	}
+	r := l.take(nil)
+	o.Told = r.list
 	c, err := s.ledger.Finish(ctx, l.call.ID, o, "sentinel")
 	if err != nil && !errors.Is(err, ledger.ErrState) {
 		s.log.Error("the end of a call is not recorded", "call", l.call.ID, "err", err.Error())
 	}
 	s.drop(l)
+	if err == nil || len(r.list) == 0 {
+		r.written(err)
+	} else { // it has ended already, or could not: what was told of it is told all the same
+		_, err := s.ledger.Tell(ctx, l.call.Pass, r.list...)
+		r.written(err)
+	}
 	if err == nil {
 		s.changed(c)
 		s.remember(&c)
@@ -345,55 +359,134 @@ func (s *Sentinel) late(ctx context.Context, req *wire.FinishReq, worker string)
 	}
 }
 
-// sentReport is egress's word of one request.
-func (s *Sentinel) sentReport(ctx context.Context, _ *daemon.Call, req *wire.SentReq) (*wire.Empty, error) {
-	if l := s.liveOf(req.Grant); l != nil {
+// sentReport is egress's word of one request. It counts at once; it is acknowledged when it is durable.
+func (s *Sentinel) sentReport(ctx context.Context, c *daemon.Call, req *wire.SentReq) (*wire.Empty, error) {
+	id := fmt.Sprintf("%s/%d", req.Instance, req.Seq)
+	l := s.liveOf(req.Grant)
+	if l != nil {
 		l.tell(func() {
-			for _, have := range l.sent {
-				if have.Instance == req.Instance && have.Seq == req.Seq {
-					return // egress repeats a report until it is answered
-				}
+			if !l.sentIDs[id] { // egress repeats a report until it is answered
+				l.sentIDs[id] = true
+				l.sent = append(l.sent, *req)
 			}
-			l.sent = append(l.sent, *req)
 		})
 	}
-	if req.Err != nil {
-		s.refused("egress", "worker:"+req.Worker, req.Grant, req.Err.Code, req.Err.Reason)
+	left := req.Status != 0 || req.Err == nil || req.Left
+	told := ledger.Told{Sent: &ledger.Sent{Pass: req.Grant, Host: req.Host, Method: req.Method, Path: req.Entry,
+		Status: req.Status, Out: req.Out, In: req.In, Err: errorCode(req.Err), Report: id}}
+	write := func(ctx context.Context) error { return s.sentLate(ctx, told) }
+	if left && l != nil {
+		write = s.say(l, told)
 	}
-	if req.Status == 0 && req.Err != nil && !req.Left {
-		return &wire.Empty{}, nil
-	}
-	c, err := s.ledger.Sent(ctx, ledger.Sent{Pass: req.Grant, Host: req.Host, Method: req.Method, Path: req.Entry,
-		Status: req.Status, Out: req.Out, In: req.In, Err: errorCode(req.Err), Report: fmt.Sprintf("%s/%d", req.Instance, req.Seq)})
+	c.Later(func(ctx context.Context) error {
+		if req.Err != nil {
+			s.refused("egress", "worker:"+req.Worker, req.Grant, req.Err.Code, req.Err.Reason)
+		}
+		if !left {
+			return nil
+		}
+		return write(ctx)
+	})
+	return &wire.Empty{}, nil
+}
+
+// sentLate records a request of a call that is not live; an unknown one it may settle.
+func (s *Sentinel) sentLate(ctx context.Context, told ledger.Told) error {
+	call, err := s.ledger.Tell(ctx, told.Sent.Pass, told)
 	if err != nil && !errors.Is(err, ledger.ErrNotFound) {
-		return nil, s.ledgerError(err)
+		return s.ledgerError(err)
 	}
-	if err == nil && c.State == ledger.Unknown && s.liveOf(req.Grant) == nil {
-		if o := s.witnessed(ctx, &c); o.State != ledger.Unknown && !o.NotRun {
-			s.settled(ctx, c, o)
+	if err == nil && call.State == ledger.Unknown {
+		if o := s.witnessed(ctx, &call); o.State != ledger.Unknown && !o.NotRun {
+			s.settled(ctx, call, o)
 		}
 	}
-	return &wire.Empty{}, nil
+	return nil
 }
 
 // released is authd's word that a credential went out. It counts at once, before a later answer on the link is read;
 // it is acknowledged when it is durable, and authd repeats it until then. Of a call that an earlier run of sentinel
 // began only the record counts, so there it is durable before a later answer is read.
 func (s *Sentinel) released(ctx context.Context, c *daemon.Call, req *wire.ReleasedReq) (*wire.Empty, error) {
-	keep := func(ctx context.Context) error {
-		_, _, err := s.ledger.Released(ctx, ledger.Release{Pass: req.Grant, Seq: int64(req.Seq), Entry: fmt.Sprint(req.Entry)})
-		if err != nil && !errors.Is(err, ledger.ErrNotFound) {
-			return s.ledgerError(err)
+	told := ledger.Told{Release: &ledger.Release{Pass: req.Grant, Seq: int64(req.Seq), Entry: fmt.Sprint(req.Entry)}}
+	l := s.liveOf(req.Grant)
+	if l == nil {
+		if _, err := s.ledger.Tell(ctx, req.Grant, told); err != nil && !errors.Is(err, ledger.ErrNotFound) {
+			return nil, s.ledgerError(err)
+		}
+		return &wire.Empty{}, nil
+	}
+	l.tell(func() { l.released[req.Seq] = true })
+	c.Later(s.say(l, told))
+	return &wire.Empty{}, nil
+}
+
+// reports are what was told of one live call and the record does not have yet. They are written in one transaction: with
+// the call's end, or when there are reportsMost or the first is reportsWait old. Who told them is answered then, and
+// tells them again until it is: so nothing is lost when sentinel ends meanwhile.
+type reports struct {
+	list  []ledger.Told
+	timer *time.Timer
+	done  chan struct{} // closed when err says whether they are durable
+	err   error
+}
+
+const (
+	reportsMost = 64
+	reportsWait = 50 * time.Millisecond
+)
+
+func (r *reports) written(err error) {
+	r.err = err
+	if r.done != nil {
+		close(r.done)
+	}
+}
+
+// say has a report of a live call written, and returns what waits until it is.
+func (s *Sentinel) say(l *live, told ledger.Told) func(context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.unsaid
+	if r == nil {
+		r = &reports{done: make(chan struct{})}
+		r.timer = time.AfterFunc(reportsWait, func() { s.write(l, r) })
+		l.unsaid = r
+	}
+	if r.list = append(r.list, told); len(r.list) == reportsMost {
+		r.timer.Reset(0)
+	}
+	return func(ctx context.Context) error {
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if r.err != nil {
+			return s.ledgerError(r.err)
 		}
 		return nil
 	}
-	l := s.liveOf(req.Grant)
-	if l == nil {
-		return &wire.Empty{}, keep(ctx)
+}
+
+// take is what is to be written of the call, if that still is of (nil is any): whoever takes it writes it.
+func (l *live) take(of *reports) *reports {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.unsaid
+	if r == nil || of != nil && r != of {
+		return new(reports)
 	}
-	l.tell(func() { l.released[req.Seq] = true })
-	c.Later(keep)
-	return &wire.Empty{}, nil
+	l.unsaid = nil
+	r.timer.Stop()
+	return r
+}
+
+func (s *Sentinel) write(l *live, of *reports) {
+	if r := l.take(of); len(r.list) > 0 {
+		_, err := s.ledger.Tell(context.WithoutCancel(s.lifetime), l.call.Pass, r.list...)
+		r.written(err)
+	}
 }
 
 // execute has the worker run a call that sentinel itself holds the grant of: an approved one, or one with a prepared

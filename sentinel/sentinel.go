@@ -141,7 +141,7 @@ func (s *Sentinel) servers(p *daemon.Process) ([]*daemon.Server, error) {
 			daemon.On("list", peer.Cells, s.list),
 		},
 		"sentinel-worker": {daemon.On("finish", peer.Workers, s.finish)},
-		"sentinel-egress": {daemon.On("sent", peer.Daemon("egress"), s.sentReport)},
+		"sentinel-egress": {daemon.On("sent", peer.Daemon("egress"), s.sentReport).InOrder()},
 		"approve": {
 			daemon.On("pending", peer.Persons, s.pending),
 			daemon.On("show", peer.Persons, s.show),

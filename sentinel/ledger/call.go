@@ -99,6 +99,7 @@ type Outcome struct {
 	Result string // spool ref of the result
 	Status int    // HTTP status, if known
 	In     int64  // bytes of the answer, if known
+	Told   []Told // what was said of the call and is not recorded yet: it is, in one transaction with the end
 }
 
 // NewID returns a fresh id: 26 characters of [0-9a-z], 48 bits of milliseconds and 80 random ones, so ids sort by

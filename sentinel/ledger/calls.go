@@ -421,8 +421,15 @@ func (l *Ledger) end(ctx context.Context, id string, o Outcome, actor, typ strin
 			if (typ == EvSettle) != (c.State == Unknown) {
 				return &StateError{ID: id, Have: c.State, Want: o.State, By: c.By, At: c.Changed}
 			}
+			events, err := c.told(o.Told)
+			if err != nil {
+				return err
+			}
 			if o.NotRun && len(c.Releases) > 0 {
 				return fmt.Errorf("end call %s: the credential was released %d times, so it may have run", id, len(c.Releases))
+			}
+			if err := t.emitTold(c, events); err != nil {
+				return err
 			}
 			c.Outcome, c.Why, c.NotRun = o.Code, clip(o.Why), o.NotRun
 			if o.Object != "" {
@@ -602,62 +609,10 @@ func (l *Ledger) Collect(ctx context.Context, id, cell string) (Call, error) {
 // Release is one release of a credential, as authd reports it.
 type Release struct {
 	Pass    string `json:"pass"` // authd's grant
-	Seq     int64  `json:"seq"`  // counts within the grant
+	Seq     int64  `json:"seq"`  // authd's number of it
 	Entry   string `json:"entry,omitzero"`
 	Worker  string `json:"worker,omitzero"`
 	Account string `json:"account,omitzero"`
-}
-
-// maxReleases bounds what one call's row keeps; an envelope allows far fewer.
-const maxReleases = 4096
-
-// Released records a release, durable before authd answers `resolve`. Reporting it twice changes nothing: fresh is
-// false. A grant that no call has is recorded too, and ErrNotFound returned.
-func (l *Ledger) Released(ctx context.Context, r Release) (c Call, fresh bool, err error) {
-	var orphan bool
-	err = l.do(ctx, func(t *txn) error {
-		c, fresh, orphan = Call{}, false, false
-		got, frame, err := t.byPass(r.Pass)
-		ev := Event{Type: EvReleased, Actor: "authd", Details: r}
-		if errors.Is(err, ErrNotFound) {
-			orphan, fresh = true, true
-			return t.emit(ev)
-		}
-		if err != nil {
-			return err
-		}
-		c = got
-		i, dup := slices.BinarySearch(c.Releases, r.Seq)
-		if dup {
-			return nil
-		}
-		if len(c.Releases) >= maxReleases {
-			return fmt.Errorf("%w: call %s has %d releases", ErrTooMany, c.ID, len(c.Releases))
-		}
-		fresh = true
-		c.Releases = slices.Insert(slices.Clone(c.Releases), i, r.Seq)
-		if err := t.putCall(&c, frame); err != nil {
-			return err
-		}
-		ev.Cell, ev.Session, ev.Call = c.Cell, c.Session, c.ID
-		return t.emit(ev)
-	})
-	if err == nil && orphan {
-		err = fmt.Errorf("release under grant %q: %w", clip(r.Pass), ErrNotFound)
-	}
-	return c, fresh, err
-}
-
-func (t *txn) byPass(pass string) (Call, string, error) {
-	var id string
-	err := t.l.stmts.byPass.QueryRowContext(t.ctx, pass).Scan(&id)
-	if errors.Is(err, sql.ErrNoRows) || pass == "" {
-		return Call{}, "", &StateError{ID: clip(pass)}
-	}
-	if err != nil {
-		return Call{}, "", storeError{fmt.Errorf("look for a grant's call: %w", err)}
-	}
-	return t.call(id, None)
 }
 
 // Sent is one request that left, as egress reports it.
@@ -673,48 +628,109 @@ type Sent struct {
 	Report string `json:"report,omitzero"` // egress's number of it; one that stands twice was told twice
 }
 
-// Sent records what left and adds it up in the call. A report that was told before changes nothing. It returns the
-// call as it is now: an unknown one may be settled.
-func (l *Ledger) Sent(ctx context.Context, s Sent) (Call, error) {
+// Told is what authd or egress said of a call: one of the two is set.
+type Told struct {
+	Release *Release
+	Sent    *Sent
+}
+
+// maxTold bounds what one call's row keeps of each kind; an envelope allows far fewer.
+const maxTold = 4096
+
+// Tell records what was said of the call of one grant, in one transaction, and adds it up in the call. What was told
+// before changes nothing. What no call has is recorded too, and ErrNotFound returned.
+func (l *Ledger) Tell(ctx context.Context, pass string, list ...Told) (Call, error) {
 	var c Call
-	var orphan, again bool
+	var orphan bool
 	err := l.do(ctx, func(t *txn) error {
-		c, orphan, again = Call{}, false, false
-		got, frame, err := t.byPass(s.Pass)
-		ev := Event{Type: EvSent, Actor: "egress", Details: s}
-		if errors.Is(err, ErrNotFound) {
-			orphan = true
-			return t.emit(ev)
-		}
-		if err != nil {
+		got, frame, err := t.byPass(pass)
+		if orphan = errors.Is(err, ErrNotFound); err != nil && !orphan {
 			return err
 		}
 		c = got
-		if s.Report != "" {
-			id := hexSum([]byte(s.Report))[:16]
-			if again = slices.Contains(c.Reports, id); again {
-				return nil
-			}
-			if len(c.Reports) >= maxReleases {
-				return fmt.Errorf("%w: call %s has %d reports", ErrTooMany, c.ID, len(c.Reports))
-			}
-			c.Reports = append(slices.Clone(c.Reports), id)
-		}
-		c.Out, c.In = c.Out+s.Out, c.In+s.In
-		if s.Status != 0 {
-			c.Status = s.Status
-		}
-		if err := t.putCall(&c, frame); err != nil {
+		events, err := c.told(list)
+		if err != nil || len(events) == 0 {
 			return err
 		}
-		ev.Cell, ev.Session, ev.Call = c.Cell, c.Session, c.ID
-		return t.emit(ev)
+		if !orphan {
+			if err := t.putCall(&c, frame); err != nil {
+				return err
+			}
+		}
+		return t.emitTold(&c, events)
 	})
 	if err == nil && orphan {
-		return c, fmt.Errorf("a request under grant %q: %w", clip(s.Pass), ErrNotFound)
-	}
-	if err == nil && !again && c.Class == classRead {
-		l.view.read(&c, 0, s.In)
+		err = fmt.Errorf("a report of grant %q: %w", clip(pass), ErrNotFound)
 	}
 	return c, err
+}
+
+// told adds up in c what of a list is new, and returns the events of that.
+func (c *Call) told(list []Told) ([]Event, error) {
+	n := c.Progress
+	n.Releases, n.Reports = slices.Clone(n.Releases), slices.Clone(n.Reports)
+	var events []Event
+	for _, r := range list {
+		ev := Event{Cell: c.Cell, Session: c.Session, Call: c.ID}
+		switch {
+		case r.Release != nil:
+			i, have := slices.BinarySearch(n.Releases, r.Release.Seq)
+			if have {
+				continue
+			}
+			n.Releases = slices.Insert(n.Releases, i, r.Release.Seq)
+			ev.Type, ev.Actor, ev.Details = EvReleased, "authd", r.Release
+		case r.Sent != nil:
+			if r.Sent.Report != "" {
+				id := hexSum([]byte(r.Sent.Report))[:16]
+				if slices.Contains(n.Reports, id) {
+					continue
+				}
+				n.Reports = append(n.Reports, id)
+			}
+			n.Out, n.In = n.Out+r.Sent.Out, n.In+r.Sent.In
+			if r.Sent.Status != 0 {
+				n.Status = r.Sent.Status
+			}
+			ev.Type, ev.Actor, ev.Details = EvSent, "egress", r.Sent
+		default:
+			return nil, errors.New("a report of nothing")
+		}
+		events = append(events, ev)
+	}
+	if len(n.Releases) > maxTold || len(n.Reports) > maxTold {
+		return nil, fmt.Errorf("%w: call %s has %d releases and %d reports", ErrTooMany, c.ID, len(c.Releases), len(c.Reports))
+	}
+	c.Progress = n
+	return events, nil
+}
+
+// emitTold emits what told returned.
+func (t *txn) emitTold(c *Call, events []Event) error {
+	var read int64
+	for _, ev := range events {
+		if err := t.emit(ev); err != nil {
+			return err
+		}
+		if s, ok := ev.Details.(*Sent); ok {
+			read += s.In
+		}
+	}
+	if c.Class == classRead && read > 0 {
+		of := *c
+		t.later(func() { t.l.view.read(&of, 0, read) })
+	}
+	return nil
+}
+
+func (t *txn) byPass(pass string) (Call, string, error) {
+	var id string
+	err := t.l.stmts.byPass.QueryRowContext(t.ctx, pass).Scan(&id)
+	if errors.Is(err, sql.ErrNoRows) || pass == "" {
+		return Call{}, "", &StateError{ID: clip(pass)}
+	}
+	if err != nil {
+		return Call{}, "", storeError{fmt.Errorf("look for a grant's call: %w", err)}
+	}
+	return t.call(id, None)
 }

@@ -100,12 +100,13 @@ func TestACallGoesItsWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want := range 2 {
-		_, fresh, err := l.Released(ctx, Release{Pass: "pass1", Seq: 1})
-		if err != nil || fresh != (want == 0) {
-			t.Fatal(fresh, err)
+		before, _ := l.Head()
+		_, err := l.Tell(ctx, "pass1", Told{Release: &Release{Pass: "pass1", Seq: 1}})
+		if after, _ := l.Head(); err != nil || (after > before) != (want == 0) {
+			t.Fatal(after, before, err)
 		}
 	}
-	if _, err := l.Sent(ctx, Sent{Pass: "pass1", Host: "api.github.com", Status: 201, Out: 10, In: 20}); err != nil {
+	if _, err := l.Tell(ctx, "pass1", Told{Sent: &Sent{Pass: "pass1", Host: "api.github.com", Status: 201, Out: 10, In: 20}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Finish(ctx, c.ID, Outcome{State: Done, Object: "issue/1", Result: "ref"}, "worker:github"); err != nil {
@@ -197,7 +198,7 @@ func TestReadsLabelAndCount(t *testing.T) {
 			if len(l.Labels("a")) != 1 {
 				t.Error("the label is not on the cell yet")
 			}
-			if _, err := l.Sent(ctx, Sent{Pass: c.ID, Status: 200, In: 7}); err != nil {
+			if _, err := l.Tell(ctx, c.ID, Told{Sent: &Sent{Pass: c.ID, Status: 200, In: 7}}); err != nil {
 				t.Error(err)
 			}
 			if _, err := l.Finish(ctx, c.ID, Outcome{State: Done}, "worker:github"); err != nil {

@@ -398,7 +398,7 @@ func TestAReleasedCallHasNotSurelyNotRun(t *testing.T) {
 	ctx := context.Background()
 	l, _ := tester(t)
 	c := bring(t, l, Executing)
-	if _, _, err := l.Released(ctx, Release{Pass: c.ID, Seq: 3}); err != nil {
+	if _, err := l.Tell(ctx, c.ID, Told{Release: &Release{Pass: c.ID, Seq: 3}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Finish(ctx, c.ID, Outcome{State: Failed, NotRun: true}, "sentinel"); err == nil {
@@ -407,7 +407,7 @@ func TestAReleasedCallHasNotSurelyNotRun(t *testing.T) {
 	if got, _ := l.Call(ctx, c.ID); got.State != Executing {
 		t.Fatal(got.State)
 	}
-	if _, _, err := l.Released(ctx, Release{Pass: "nobody's", Seq: 1}); !errors.Is(err, ErrNotFound) {
+	if _, err := l.Tell(ctx, "nobody's", Told{Release: &Release{Pass: "nobody's", Seq: 1}}); !errors.Is(err, ErrNotFound) {
 		t.Fatal(err)
 	}
 	es, err := l.Entries(ctx, Query{Types: []string{EvReleased}})
@@ -425,7 +425,7 @@ func TestAReportToldTwiceCountsOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, report := range []string{"e1/1", "e1/1", "e1/2", "e2/1", "e1/1"} {
-		if _, err := l.Sent(ctx, Sent{Pass: c.ID, Status: 200, In: 10, Report: report}); err != nil {
+		if _, err := l.Tell(ctx, c.ID, Told{Sent: &Sent{Pass: c.ID, Status: 200, In: 10, Report: report}}); err != nil {
 			t.Fatal(err)
 		}
 	}

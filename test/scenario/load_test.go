@@ -39,7 +39,9 @@ func TestLoadOfAHundredCommands(t *testing.T) {
 	d := loadFor(t)
 	r.load(d / 4)
 	descriptors, goroutines := r.holds()
-	r.load(d)
+	if n := r.load(d); n < 5*slack {
+		t.Errorf("only %d commands ran, too few to show a leak", n)
+	}
 	descriptorsAfter, goroutinesAfter := r.holds()
 	t.Logf("descriptors %v, then %v; goroutines %v, then %v", descriptors, descriptorsAfter, goroutines, goroutinesAfter)
 	for _, d := range r.Daemons() {
@@ -52,18 +54,22 @@ func TestLoadOfAHundredCommands(t *testing.T) {
 	}
 }
 
-// slack is by how much a pool may differ between two loads of the same width.
-const slack = 32
+// width is how many commands run at a time.
+const width = 100
 
-// load runs 100 commands at a time for so long.
-func (r *rig) load(d time.Duration) {
+// slack is by how much the pools may differ between two loads of one width: each command may be the one that needed a
+// connection more. The second load runs thousands, so a leak of one in many commands is more than that.
+const slack = width
+
+// load runs that many commands at a time for so long.
+func (r *rig) load(d time.Duration) (total int) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.(*testing.T).Context(), d)
 	defer cancel()
 	var wg sync.WaitGroup
 	var mu sync.Mutex // guards what follows
 	done, bad := map[string]int{}, map[string]int{}
-	for i := range 100 {
+	for i := range width {
 		cell, args := r.work, []string{"dav", "calendars", "--json"}
 		if i%2 == 1 {
 			cell = r.home
@@ -94,7 +100,9 @@ func (r *rig) load(d time.Duration) {
 		if done[name] == 0 {
 			r.t.Errorf("nothing was done of %s", name)
 		}
+		total += done[name]
 	}
+	return total
 }
 
 // holds is how many descriptors and goroutines each daemon has when the load has been over for a moment. To count the
