@@ -3,57 +3,55 @@
 package daemon
 
 import (
+	"context"
+	"fmt"
 	"net"
+	"os"
+	"os/exec"
 	"testing"
+	"time"
 
 	"github.com/doorward/doorward/internal/peer"
 	"github.com/doorward/doorward/internal/peer/peertest"
-	"golang.org/x/sys/unix"
 )
 
-// BenchmarkCall is a warm call through the protocol; BenchmarkPingPong is the same bytes over the same kind of socket
-// without it.
-func BenchmarkCall(b *testing.B) {
-	path := b.TempDir() + "/s"
+// serveEcho is the other process of BenchmarkCall.
+func serveEcho(path string) error {
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
+		return err
+	}
+	OneThread()
+	s := &Server{Name: "bench", Listener: peer.NewListener(ln, peertest.Worker("a"), nil), Log: newLog(os.Stderr, "b"),
+		Verbs: []Verb{On("echo", peer.Workers, echo).InOrder()}}
+	return s.Serve(context.Background())
+}
+
+// BenchmarkCall is row ipc/call: a warm call through the protocol to another process, of 64 bytes with what frames them.
+func BenchmarkCall(b *testing.B) {
+	path := b.TempDir() + "/s"
+	server := exec.Command(os.Args[0], "echo", path)
+	server.Stderr = os.Stderr
+	if err := server.Start(); err != nil {
 		b.Fatal(err)
 	}
-	s := &Server{Name: "bench", Listener: peer.NewListener(ln, peertest.Worker("a"), nil), Log: newLog(b.Output(), "b"),
-		Verbs: []Verb{On("echo", peer.Workers, echo)}}
-	go func() { _ = s.Serve(b.Context()) }()
-	c := &Client{Path: path, Log: s.Log}
-	req, resp := &echoReq{Text: "issues"}, &echoResp{}
-	if err := c.Call(b.Context(), "echo", req, resp); err != nil {
-		b.Fatal(err)
+	defer func() { _ = server.Process.Kill(); _ = server.Wait() }()
+	c := &Client{Path: path, Log: newLog(b.Output(), "b")}
+	req, resp := &echoReq{Text: fmt.Sprintf("%040d", 1)}, &echoResp{}
+	for try := 0; ; try++ {
+		err := c.Call(b.Context(), "echo", req, resp)
+		if err == nil {
+			break
+		}
+		if try == 100 {
+			b.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond) // the server is not there yet
 	}
 	b.ReportAllocs()
 	for b.Loop() {
 		if err := c.Call(b.Context(), "echo", req, resp); err != nil {
 			b.Fatal(err)
 		}
-	}
-}
-
-func BenchmarkPingPong(b *testing.B) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err != nil {
-		b.Fatal(err)
-	}
-	go func() {
-		buf := make([]byte, 64)
-		for {
-			n, err := unix.Read(fds[1], buf)
-			if err != nil || n == 0 {
-				return
-			}
-			_, _ = unix.Write(fds[1], buf[:n])
-		}
-	}()
-	defer unix.Close(fds[0])
-	buf := make([]byte, 40)
-	for b.Loop() {
-		_, _ = unix.Write(fds[0], buf)
-		_, _ = unix.Read(fds[0], buf)
 	}
 }

@@ -34,6 +34,8 @@ func TestMain(m *testing.M) {
 			panic(syscall.Exec("/proc/self/exe", append([]string{"d", "daemon"}, os.Args[2:]...), os.Environ()))
 		case "daemon":
 			Main("under-test", underTest)
+		case "echo":
+			panic(serveEcho(os.Args[2]))
 		}
 	}
 	os.Exit(m.Run())

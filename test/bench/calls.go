@@ -365,6 +365,9 @@ func (r *rig) execs(t *table) error {
 				return 0, err
 			}
 			d, err := floor(rows, 1, hops, https, sync)
+			if *verbose {
+				fmt.Fprintf(os.Stderr, "%.2f ms, a start %.2f, the floor %.2f\n", median(column(rows, 0))/1e6, median(column(rows, 1))/1e6, d/1e6)
+			}
 			return median(column(rows, 0)) / d, err
 		}
 	}

@@ -24,6 +24,8 @@ const rounds = 9
 // that mean nothing; it is for work on the benchmarks themselves.
 var noise = flag.Float64("noise", 0.15, "share of the machine that others may take in a round that counts")
 
+var verbose = flag.Bool("v", false, "print what the rows that start a command measured, round by round")
+
 func main() {
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
