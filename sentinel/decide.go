@@ -295,18 +295,19 @@ func (s *Sentinel) allow(ctx context.Context, j *judged) (*wire.DecideResp, erro
 		return resp, nil
 	}
 	g, err := j.order().grant(&c, j.caller.Name, j.caller.Session)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = s.give(ctx, l, g)
 	}
-	if err := s.give(ctx, l, g); err != nil {
+	if err != nil {
 		s.end(context.WithoutCancel(ctx), l, notRun(codeOf(err), "no grant was given: "+err.Error()))
 		return &wire.DecideResp{Verdict: wire.Deny, Call: c.ID, Err: asError(s.log, err)}, nil
 	}
 	return resp, nil
 }
 
-// startRead puts an allowed read on the record. It commits alongside the vendor's request, and the answer waits for it;
-// but while the record fails, nothing leaves before this very read is on it.
+// startRead begins an allowed read, whose ticket puts it on the record. That begins when the credential is released, so
+// that it is done while the vendor is asked, and the answer waits for it; but while the record fails, nothing leaves
+// before this very read is on it.
 func (s *Sentinel) startRead(ctx context.Context, c ledger.Call, j *judged) (*ledger.Ticket, error) {
 	ticket := s.ledger.Start(context.WithoutCancel(ctx), c, actor(j.caller))
 	if _, err := s.ledger.Health(); err != nil {

@@ -417,6 +417,9 @@ func (s *Sentinel) released(ctx context.Context, c *daemon.Call, req *wire.Relea
 		return &wire.Empty{}, nil
 	}
 	l.tell(func() { l.released[req.Seq] = true })
+	if l.ticket != nil {
+		l.ticket.Go()
+	}
 	c.Later(s.say(l, told))
 	return &wire.Empty{}, nil
 }
@@ -484,6 +487,9 @@ func (l *live) take(of *reports) *reports {
 
 func (s *Sentinel) write(l *live, of *reports) {
 	if r := l.take(of); len(r.list) > 0 {
+		if l.ticket != nil {
+			l.ticket.Go() // the call comes before what is told of it
+		}
 		_, err := s.ledger.Tell(context.WithoutCancel(s.lifetime), l.call.Pass, r.list...)
 		r.written(err)
 	}

@@ -278,7 +278,9 @@ func (l *Link) read(ctx context.Context, handlers *sync.WaitGroup) error {
 			closeFDs(fds)
 			return err
 		}
-		handlers.Go(func() {
+		handlers.Add(1)
+		everyone.run(func() {
+			defer handlers.Done()
 			if rest := l.begin(ctx, v, m, fds); rest != nil {
 				rest()
 			}

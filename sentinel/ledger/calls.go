@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -255,14 +256,16 @@ func (l *Ledger) Begin(ctx context.Context, c Call, actor string) (got Call, joi
 	return got, joined, err
 }
 
-// Start is Begin for a read: it returns at once, and the ticket is durable before the result may be released. It joins
-// nothing. The labels of the answer are on the cell, and the read counts, from now on.
+// Start is Begin for a read. It returns at once and joins nothing: the labels of the answer are on the cell, and the
+// read counts, from now on. The record begins with the ticket's Go, and is durable when its Wait returns, before the
+// result may be released. The ticket must be waited for.
 func (l *Ledger) Start(ctx context.Context, c Call, actor string) *Ticket {
 	c.Progress = Progress{Pass: c.Pass, Inbox: c.Inbox}
 	l.view.reading(&c, 1)
 	got := c
-	return l.submit(ctx, &op{
+	o := &op{
 		size: len(c.Canonical) + len(c.Card) + 1024,
+		done: make(chan struct{}),
 		apply: func(t *txn) error {
 			got = c
 			return t.begin(&got, actor)
@@ -273,7 +276,8 @@ func (l *Ledger) Start(ctx context.Context, c Call, actor string) *Ticket {
 				l.view.reading(&c, -1)
 			}
 		},
-	})
+	}
+	return &Ticket{o: o, queue: sync.OnceFunc(func() { l.submit(ctx, o) })}
 }
 
 // begin takes the grant's use, sets the labels and enters the call.

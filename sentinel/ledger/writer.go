@@ -36,10 +36,21 @@ type op struct {
 }
 
 // Ticket is a change on its way to the disk.
-type Ticket struct{ o *op }
+type Ticket struct {
+	o     *op
+	queue func() // puts o into the queue, once; nil where it is there
+}
+
+// Go lets the change begin, where that was put off. Wait does so too.
+func (t *Ticket) Go() {
+	if t.queue != nil {
+		t.queue()
+	}
+}
 
 // Wait returns when the change is durable, or why it is not. When ctx ends first the change may still come.
 func (t *Ticket) Wait(ctx context.Context) error {
+	t.Go()
 	select {
 	case <-t.o.done:
 		return t.o.err
@@ -52,12 +63,14 @@ func (t *Ticket) Wait(ctx context.Context) error {
 func failed(err error) *Ticket {
 	o := &op{err: err, done: make(chan struct{})}
 	close(o.done)
-	return &Ticket{o}
+	return &Ticket{o: o}
 }
 
 // submit queues a change. Changes of one goroutine commit in their order.
 func (l *Ledger) submit(ctx context.Context, o *op) *Ticket {
-	o.done = make(chan struct{})
+	if o.done == nil {
+		o.done = make(chan struct{})
+	}
 	l.sending.RLock()
 	defer l.sending.RUnlock()
 	if l.closed {
@@ -65,7 +78,7 @@ func (l *Ledger) submit(ctx context.Context, o *op) *Ticket {
 	}
 	select {
 	case l.ops <- o:
-		return &Ticket{o}
+		return &Ticket{o: o}
 	case <-ctx.Done():
 		return l.drop(o, fmt.Errorf("queue for the ledger: %w", ctx.Err()))
 	}
@@ -73,7 +86,7 @@ func (l *Ledger) submit(ctx context.Context, o *op) *Ticket {
 
 func (l *Ledger) drop(o *op, err error) *Ticket {
 	o.finish(err)
-	return &Ticket{o}
+	return &Ticket{o: o}
 }
 
 func (o *op) finish(err error) {

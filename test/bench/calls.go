@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -215,104 +216,116 @@ func (r *rig) connector(args ...string) (string, error) {
 	return res.Stdout, err
 }
 
-// probe times starts of programs at a place, see the probe's own text: a line a round, a column a command.
-func (r *rig) probe(at *world.Actor, n int, cmds ...[]string) ([][]float64, error) {
+// probe times starts of programs at a place, see the probe's own text: a line a round, a column a command. between, which
+// may be nil, runs after each round.
+func (r *rig) probe(at *world.Actor, n int, between func() error, cmds ...[]string) ([][]float64, error) {
 	args := []string{filepath.Join(r.prefix, "bin/probe"), "exec", strconv.Itoa(n)}
 	for _, c := range cmds {
 		args = append(append(args, "--"), c...)
 	}
-	res, err := at.Run(r.ctx, args...)
+	in, ask, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	if res.Code != 0 {
-		return nil, fmt.Errorf("probe: %v", res)
+	defer ask.Close()
+	told, out, err := os.Pipe()
+	if err != nil {
+		in.Close()
+		return nil, err
 	}
-	var out [][]float64
-	for line := range strings.Lines(res.Stdout) {
+	defer told.Close()
+	p, err := at.Start(world.Cmd{Args: args, StdinFile: in, StdoutFile: out})
+	in.Close()
+	out.Close()
+	if err != nil {
+		return nil, err
+	}
+	lines := bufio.NewScanner(told)
+	var rows [][]float64
+	for range n {
+		if _, err := ask.Write([]byte{'.'}); err != nil || !lines.Scan() {
+			break // its own words say why
+		}
 		var row []float64
-		for _, f := range strings.Fields(line) {
+		for _, f := range strings.Fields(lines.Text()) {
 			v, err := strconv.ParseFloat(f, 64)
 			if err != nil {
-				return nil, fmt.Errorf("probe printed %q", line)
+				return nil, fmt.Errorf("probe printed %q", lines.Text())
 			}
 			row = append(row, v)
 		}
-		out = append(out, row)
+		rows = append(rows, row)
+		if between != nil {
+			if err := between(); err != nil {
+				p.Kill()
+				return nil, err
+			}
+		}
 	}
-	if len(out) != n {
-		return nil, fmt.Errorf("probe printed %d rounds, want %d", len(out), n)
-	}
-	return out, nil
-}
-
-// hop is one round trip over a Unix socket to another process of plain Go, in ns.
-func (r *rig) hop() (float64, error) {
-	buf := make([]byte, 64)
-	var took []float64
-	for range 400 {
-		start := time.Now()
-		if _, err := r.echo.Write(buf); err != nil {
-			return 0, err
-		}
-		if _, err := io.ReadFull(r.echo, buf); err != nil {
-			return 0, err
-		}
-		took = append(took, float64(time.Since(start).Nanoseconds()))
-	}
-	return median(took), nil
-}
-
-// direct is one warm request straight to the stand-in, in ns.
-func (r *rig) direct(path string) (float64, error) {
-	var took []float64
-	for range 30 {
-		req, err := http.NewRequestWithContext(r.ctx, "GET", r.gh.Base()+path, nil)
-		if err != nil {
-			return 0, err
-		}
-		req.Header.Set("Authorization", "Bearer "+token)
-		start := time.Now()
-		resp, err := r.client.Do(req)
-		if err != nil {
-			return 0, err
-		}
-		_, err = io.Copy(io.Discard, resp.Body)
-		resp.Body.Close()
-		if err != nil || resp.StatusCode != 200 {
-			return 0, fmt.Errorf("the stand-in answered %s: %v", resp.Status, err)
-		}
-		took = append(took, float64(time.Since(start).Nanoseconds()))
-	}
-	return median(took[5:]), nil
-}
-
-// sync is one pwrite and fdatasync into a file that is there, where the ledger is, in ns.
-func (r *rig) sync() (float64, error) {
-	f, err := os.Create(filepath.Join(r.w.State("sentinel"), "floor"))
+	res, err := p.Wait()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	defer os.Remove(f.Name())
-	defer f.Close()
-	if _, err := f.Write(make([]byte, 1<<20)); err != nil {
-		return 0, err
+	if res.Code != 0 || len(rows) != n {
+		return nil, fmt.Errorf("probe: %d of %d rounds, %v", len(rows), n, res)
 	}
-	if err := f.Sync(); err != nil {
-		return 0, err
-	}
-	var took []float64
-	for i := range 100 {
-		start := time.Now()
-		if _, err := f.WriteAt(make([]byte, 512), int64(i*512)); err != nil {
-			return 0, err
+	return rows, nil
+}
+
+// floor is what a call cannot do without, besides its start: hops over a Unix socket to another process of plain Go, a
+// warm request straight to the stand-in, a pwrite and fdatasync into a file that is there, where the ledger is. Each is
+// done once between two starts, and so as cold as a start leaves it.
+type floor struct {
+	hops        int
+	https, sync bool
+
+	r    *rig
+	file *os.File
+	took []float64 // ns, one for each round
+}
+
+func (f *floor) measure() error {
+	buf := make([]byte, 64)
+	start := time.Now()
+	for range f.hops {
+		if _, err := f.r.echo.Write(buf); err != nil {
+			return err
 		}
-		if err := unix.Fdatasync(int(f.Fd())); err != nil {
-			return 0, err
+		if _, err := io.ReadFull(f.r.echo, buf); err != nil {
+			return err
 		}
-		took = append(took, float64(time.Since(start).Nanoseconds()))
 	}
-	return median(took), nil
+	if f.https {
+		if _, err := get(f.r.ctx, f.r.client, f.r.gh.Base()+"/user/repos?per_page=30&page=1&visibility=all", token); err != nil {
+			return err
+		}
+	}
+	if f.sync {
+		if _, err := f.file.WriteAt(make([]byte, 512), int64(len(f.took)%2048*512)); err != nil {
+			return err
+		}
+		if err := unix.Fdatasync(int(f.file.Fd())); err != nil {
+			return err
+		}
+	}
+	f.took = append(f.took, float64(time.Since(start).Nanoseconds()))
+	return nil
+}
+
+// floor makes one. Its file is removed with the world.
+func (r *rig) floor(hops int, https, sync bool) (*floor, error) {
+	f := &floor{hops: hops, https: https, sync: sync, r: r}
+	if !sync {
+		return f, nil
+	}
+	var err error
+	if f.file, err = os.Create(filepath.Join(r.w.State("sentinel"), "floor")); err != nil {
+		return nil, err
+	}
+	if _, err := f.file.Write(make([]byte, 1<<20)); err != nil {
+		return nil, err
+	}
+	return f, f.file.Sync()
 }
 
 // execs are the rows that start the command.
@@ -335,46 +348,27 @@ func (r *rig) execs(t *table) error {
 		row, target, note string
 		run               func() (float64, error)
 	}
-	floor := func(rows [][]float64, k int, hops float64, https, sync bool) (float64, error) {
-		d := median(column(rows, k))
-		h, err := r.hop()
-		if err != nil {
-			return 0, err
-		}
-		d += hops * h
-		if https {
-			v, err := r.direct("/user/repos?per_page=30&page=1&visibility=all")
-			if err != nil {
-				return 0, err
-			}
-			d += v
-		}
-		if sync {
-			v, err := r.sync()
-			if err != nil {
-				return 0, err
-			}
-			d += v
-		}
-		return d, nil
-	}
-	against := func(at *world.Actor, cmd []string, hops float64, https, sync bool) func() (float64, error) {
+	against := func(at *world.Actor, cmd []string, hops int, https, sync bool) func() (float64, error) {
 		return func() (float64, error) {
-			rows, err := r.probe(at, 31, cmd, hello)
+			f, err := r.floor(hops, https, sync)
 			if err != nil {
 				return 0, err
 			}
-			d, err := floor(rows, 1, hops, https, sync)
-			if *verbose {
-				fmt.Fprintf(os.Stderr, "%.2f ms, a start %.2f, the floor %.2f\n", median(column(rows, 0))/1e6, median(column(rows, 1))/1e6, d/1e6)
+			rows, err := r.probe(at, 31, f.measure, cmd, hello)
+			if err != nil {
+				return 0, err
 			}
-			return median(column(rows, 0)) / d, err
+			took, start, rest := median(column(rows, 0)), median(column(rows, 1)), median(f.took)
+			if *verbose {
+				fmt.Fprintf(os.Stderr, "%.2f ms; a start %.2f, the rest of the floor %.2f\n", took/1e6, start/1e6, rest/1e6)
+			}
+			return took / (start + rest), nil
 		}
 	}
 	for _, o := range []one{
 		{"cli/start", "<= 1.15", "start of the plainest Go program; `connector version` and a typing error, the slower of the two",
 			func() (float64, error) {
-				rows, err := r.probe(r.cell, 61, version, hello, wrong)
+				rows, err := r.probe(r.cell, 61, nil, version, hello, wrong)
 				if err != nil {
 					return 0, err
 				}
@@ -384,15 +378,15 @@ func (r *rig) execs(t *table) error {
 		{"call/read", "<= 1.7", "that start, 3 socket hops and a warm HTTPS request", against(r.cell, read, 3, true, false)},
 		{"call/write-durable", "<= 1.8", "the same and one fdatasync", against(r.clean, write, 3, true, true)},
 		{"call/read-vs-bare", "<= 0.65", "a Go program with the token that makes its own cold HTTPS request", func() (float64, error) {
-			a, err := r.probe(r.cell, 21, read)
+			a, err := r.probe(r.cell, 21, nil, read)
 			if err != nil {
 				return 0, err
 			}
-			b, err := r.probe(r.w.Local(1001), 21, bare)
+			b, err := r.probe(r.w.Local(1001), 21, nil, bare)
 			if err != nil {
 				return 0, err
 			}
-			a2, err := r.probe(r.cell, 21, read)
+			a2, err := r.probe(r.cell, 21, nil, read)
 			if err != nil {
 				return 0, err
 			}
@@ -443,7 +437,7 @@ func (r *rig) grantIssues() error {
 func (r *rig) cold(t *table) error {
 	read := []string{"0", filepath.Join(r.prefix, "bin/connector"), "github", "repos"}
 	ratios, err := quiet(func() (float64, error) {
-		warm, err := r.probe(r.cell, 11, read)
+		warm, err := r.probe(r.cell, 11, nil, read)
 		if err != nil {
 			return 0, err
 		}
@@ -455,7 +449,7 @@ func (r *rig) cold(t *table) error {
 			}
 			started := make(chan error, 1)
 			go func() { started <- d.Start() }()
-			c, err := r.probe(r.cell, 1, read)
+			c, err := r.probe(r.cell, 1, nil, read)
 			if serr := <-started; err == nil {
 				err = serr
 			}
@@ -547,7 +541,7 @@ func (r *rig) soak(t *table) error {
 			if _, err := r.connector("load", "run", "--conns", "8", "--requests", "4000"); err != nil {
 				return err
 			}
-			if _, err := r.probe(r.cell, 200, []string{"0", filepath.Join(r.prefix, "bin/connector"), "github", "repos"}); err != nil {
+			if _, err := r.probe(r.cell, 200, nil, []string{"0", filepath.Join(r.prefix, "bin/connector"), "github", "repos"}); err != nil {
 				return err
 			}
 		}

@@ -35,7 +35,8 @@ func run(what string, args []string) error {
 }
 
 // execs starts each of the commands (separated by "--", each led by the exit code it must end with) n times, in turn
-// and turned round every second time, and prints nanoseconds: a line a round, a column a command.
+// and turned round every second time, and prints nanoseconds: a line a round, a column a command. It waits for a byte on
+// standard input before each round, so that who asks can measure something else between two.
 func execs(args []string) error {
 	n, err := strconv.Atoi(args[0])
 	if err != nil {
@@ -57,6 +58,9 @@ func execs(args []string) error {
 		Files: []uintptr{null.Fd(), null.Fd(), null.Fd()}}
 	took := make([]int64, len(cmds))
 	for round := range n {
+		if _, err := os.Stdin.Read(make([]byte, 1)); err != nil {
+			return err
+		}
 		for i := range cmds {
 			k := (i + round) % len(cmds)
 			want, err := strconv.Atoi(cmds[k][0])
