@@ -35,18 +35,12 @@ func (a *app) call(k *call, o *options) *wire.Error {
 	}
 	defer s.Close()
 	var d wire.DecideResp
-	e := s.Ask("decide", &wire.DecideReq{Frame: k.frame}, k.fds...)
-	ready := early(k.c.Vendor)
-	if e == nil {
-		_, e = s.Answer("decide", &d)
-	}
-	defer ready.close()
-	if e != nil {
+	if _, e := s.Call("decide", &wire.DecideReq{Frame: k.frame}, &d, k.fds...); e != nil {
 		return broken("sentinel", e, k.m.Class != describe.Read)
 	}
 	switch d.Verdict {
 	case wire.Allow:
-		return a.worker(s, ready, k, &d, to, o)
+		return a.worker(s, k, &d, to, o)
 	case wire.Deny:
 		if d.Err == nil {
 			return wire.Refuse(wire.CodeNotAllowed, "refused", "connector inbox")
@@ -64,41 +58,13 @@ func (a *app) call(k *call, o *options) *wire.Error {
 	}
 }
 
-// knock is a connection to a worker that was made while sentinel decides: the worker has proved the caller meanwhile, and
-// one that did not run is starting.
-type knock struct {
-	conn *wire.Conn // nil where there is none
-	at   time.Time
-}
-
-// knockGood is how long it can be used: a connection on which nothing is asked is ended after a minute.
-const knockGood = 30 * time.Second
-
-func early(vendor string) *knock {
-	c, err := wire.Dial(wire.PathCellWorker(vendor), callTimeout)
-	if err == nil && c.Greet() != nil {
-		c.Close()
-		c = nil
-	}
-	return &knock{c, time.Now()} // why it failed is told when it is needed, and tried again
-}
-
-func (k *knock) close() {
-	if k.conn != nil {
-		k.conn.Close()
-	}
-}
-
 // worker hands an allowed call to the vendor's worker.
-func (a *app) worker(s *wire.Conn, ready *knock, k *call, d *wire.DecideResp, to *sink, o *options) *wire.Error {
-	if ready.conn == nil || time.Since(ready.at) > knockGood {
-		ready.close()
-		w, err := dial(wire.PathCellWorker(k.c.Vendor), "the worker of "+k.c.Vendor, callTimeout)
-		if ready.conn = w; err != nil {
-			return err // nothing was asked of it, and the grant lapses
-		}
+func (a *app) worker(s *wire.Conn, k *call, d *wire.DecideResp, to *sink, o *options) *wire.Error {
+	w, err := dial(wire.PathCellWorker(k.c.Vendor), "the worker of "+k.c.Vendor, callTimeout)
+	if err != nil {
+		return err // nothing was asked of it, and the grant lapses
 	}
-	w := ready.conn
+	defer w.Close()
 	var out wire.Output
 	fds, e := w.Call("call", &wire.CallReq{Grant: d.Grant, Frame: k.frame}, &out, k.fds...)
 	if e == nil {

@@ -278,9 +278,7 @@ func (l *Link) read(ctx context.Context, handlers *sync.WaitGroup) error {
 			closeFDs(fds)
 			return err
 		}
-		handlers.Add(1)
-		everyone.run(func() {
-			defer handlers.Done()
+		handlers.Go(func() {
 			if rest := l.begin(ctx, v, m, fds); rest != nil {
 				rest()
 			}

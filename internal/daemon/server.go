@@ -106,11 +106,7 @@ func (s *Server) Serve(ctx context.Context) error {
 			}
 			return fmt.Errorf("accept on %s: %w", s.Name, err)
 		}
-		links.Add(1)
-		everyone.run(func() {
-			defer links.Done()
-			s.one(ctx, c, verbs)
-		})
+		links.Go(func() { s.one(ctx, c, verbs) })
 	}
 }
 

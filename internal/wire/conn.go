@@ -210,23 +210,13 @@ func (c *Conn) fill(n int) error {
 // Call sends one request and reads its answer; nothing else may use the connection meanwhile. A refusal by the other
 // end is an *Error. Descriptors in files are sent; those returned are the caller's.
 func (c *Conn) Call(verb string, req, resp any, files ...int) ([]int, error) {
-	if err := c.Ask(verb, req, files...); err != nil {
-		return nil, err
-	}
-	return c.Answer(verb, resp)
-}
-
-// Ask is the first half of Call: it sends the request.
-func (c *Conn) Ask(verb string, req any, files ...int) error {
 	b, err := Marshal(req)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return c.Write(&Msg{ID: 1, Verb: verb, Body: b}, files...)
-}
-
-// Answer is the second half of Call: it reads the answer to what was asked.
-func (c *Conn) Answer(verb string, resp any) ([]int, error) {
+	if err := c.Write(&Msg{ID: 1, Verb: verb, Body: b}, files...); err != nil {
+		return nil, err
+	}
 	m, fds, err := c.Read()
 	if err != nil {
 		return nil, err
