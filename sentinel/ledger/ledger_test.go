@@ -198,6 +198,7 @@ func TestReadsLabelAndCount(t *testing.T) {
 			if len(l.Labels("a")) != 1 {
 				t.Error("the label is not on the cell yet")
 			}
+			tk.Go()
 			if _, err := l.Tell(ctx, c.ID, Told{Sent: &Sent{Pass: c.ID, Status: 200, In: 7}}); err != nil {
 				t.Error(err)
 			}
