@@ -103,6 +103,10 @@ func (t *txn) enter(c *Call, to State, typ, actor string) error {
 	if to == Denied {
 		ev.Subject = c.Connector // what `why` looks for
 	}
+	if waits(to) {
+		kept := *c
+		t.later(func() { t.l.view.waiting(&kept) })
+	}
 	return t.emit(ev)
 }
 
@@ -190,6 +194,10 @@ func (t *txn) move(id string, to State, typ, actor string, change func(*Call, *m
 	c.State, c.Changed, c.By = to, t.now, actor
 	if err := t.putCall(&c, frame); err != nil {
 		return c, err
+	}
+	if waits(d.From) { // what waited runs now, or has ended, or is approved
+		kept := c
+		t.later(func() { t.l.view.waiting(&kept) })
 	}
 	d.Pass, d.Object, d.Status, d.Out, d.In, d.Releases = c.Pass, c.Object, c.Status, c.Out, c.In, len(c.Releases)
 	return c, t.emit(Event{Type: typ, Actor: actor, Cell: c.Cell, Session: c.Session, Call: id, Details: d})
@@ -538,22 +546,19 @@ func (t *txn) ids(q string, args ...any) ([]string, error) {
 	return out, nil
 }
 
-// Expire ends every parked or approved call whose deadline has come, and every grant. It returns those calls.
+// Expire ends every parked or approved call whose deadline has come, and every grant. It returns those calls. While
+// nothing is due it reads no file: it is asked every second.
 func (l *Ledger) Expire(ctx context.Context) (calls []Call, grants []Grant, err error) {
 	now := l.now()
-	due, err := l.Calls(ctx, Filter{States: []State{Parked, Approved}})
-	if err != nil {
-		return nil, nil, err
-	}
-	due = slices.DeleteFunc(due, func(c Call) bool { return !now.Reached(c.Deadline) })
+	due := l.view.due(now)
 	over := slices.DeleteFunc(l.Grants(GrantFilter{Live: true}), func(g Grant) bool { return !now.Reached(g.Until) })
 	if len(due) == 0 && len(over) == 0 {
 		return nil, nil, nil
 	}
 	err = l.do(ctx, func(t *txn) error {
 		calls, grants = nil, nil
-		for _, d := range due {
-			c, err := t.expire(d.ID)
+		for _, id := range due {
+			c, err := t.expire(id)
 			var se *StateError
 			if errors.As(err, &se) {
 				continue // somebody was faster

@@ -371,6 +371,43 @@ func TestLateApprovalAndLateExecution(t *testing.T) {
 	}
 }
 
+// What waits is known without a look into the file, also after a restart: the look for what is due comes every second,
+// and a card may have half a megabyte.
+func TestExpireReadsNoCards(t *testing.T) {
+	ctx := context.Background()
+	dir := newDir(t)
+	l, _ := openAt(t, dir)
+	due := write("a", "due")
+	due.Deadline = l.now().Add(-time.Second)
+	later, gone := write("a", "later"), write("b", "gone")
+	later.Deadline, gone.Deadline = l.now().Add(time.Hour), l.now().Add(-time.Second)
+	for _, c := range []Call{due, later, gone} {
+		if _, _, err := l.Park(ctx, c, "cell:a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := l.Revoke(ctx, gone.ID, "cell:b", "revoked", ""); err != nil {
+		t.Fatal(err)
+	}
+	closeNow(t, l)
+	l, _ = openAt(t, dir)
+	if w := l.Waiting(); len(w) != 2 || w[0].ID == gone.ID || w[1].ID == gone.ID || w[1].Method != "issue-create" {
+		t.Fatalf("%+v", w)
+	}
+	if err := l.reads().Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, _, err := l.Expire(ctx); err != nil || len(got) != 1 || got[0].ID != due.ID {
+		t.Error(got, err)
+	}
+	if got, _, err := l.Expire(ctx); err != nil || len(got) != 0 {
+		t.Error("expired twice:", got, err)
+	}
+	if w := l.Waiting(); len(w) != 1 || w[0].ID != later.ID {
+		t.Errorf("%+v", w)
+	}
+}
+
 func TestAtMostFiftyWaitPerCell(t *testing.T) {
 	ctx := context.Background()
 	l, _ := tester(t)

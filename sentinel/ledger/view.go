@@ -23,6 +23,7 @@ type view struct {
 	sessions map[string]Session
 	settings map[string]Setting
 	reads    map[readKey]ReadCount
+	waits    map[string]Waiting // by call
 }
 
 type readKey struct{ session, connector string }
@@ -201,6 +202,7 @@ func (l *Ledger) loadView(ctx context.Context) error {
 	v := &l.view
 	v.grants, v.labels, v.coming = map[string]Grant{}, map[string]map[string]Label{}, map[string]map[string]int{}
 	v.sessions, v.settings, v.reads = map[string]Session{}, map[string]Setting{}, map[readKey]ReadCount{}
+	v.waits = map[string]Waiting{}
 	past := l.now().Add(-2 * sessionLimit)
 	rows, err := l.conn.QueryContext(ctx, "SELECT kind, key, body FROM state")
 	if err != nil {
@@ -234,6 +236,9 @@ func (l *Ledger) loadView(ctx context.Context) error {
 		}
 	}
 	if err := rows.Err(); err != nil {
+		return err
+	}
+	if err := l.loadWaiting(ctx); err != nil {
 		return err
 	}
 	return l.loadReads(ctx)

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Waiting is what is kept in memory of a call that waits for a person (Parked), or that a person approved and that does
+// not run yet (Approved). The rest of such a call, its card above all, may be large and is read when it is asked for.
+type Waiting struct {
+	ID, Cell, Session, Connector, Method, Account string
+	State                                         State
+	Deadline                                      Moment
+}
+
+func waits(s State) bool { return s == Parked || s == Approved }
+
+// waiting keeps c if it waits, and forgets it otherwise.
+func (v *view) waiting(c *Call) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !waits(c.State) {
+		delete(v.waits, c.ID)
+		return
+	}
+	v.waits[c.ID] = Waiting{ID: c.ID, Cell: c.Cell, Session: c.Session, Connector: c.Connector, Method: c.Method,
+		Account: c.Account, State: c.State, Deadline: c.Deadline}
+}
+
+// Waiting returns every call that waits, oldest first.
+func (l *Ledger) Waiting() []Waiting {
+	l.view.mu.RLock()
+	defer l.view.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(l.view.waits), func(a, b Waiting) int { return strings.Compare(a.ID, b.ID) })
+}
+
+// due are the ids of the calls that wait and whose deadline has come by now.
+func (v *view) due(now Moment) []string {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	var out []string
+	for id, w := range v.waits {
+		if now.Reached(w.Deadline) {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// loadWaiting reads what waited when the ledger was closed.
+func (l *Ledger) loadWaiting(ctx context.Context) error {
+	rows, err := l.conn.QueryContext(ctx, "SELECT c.n, c.body, f.body FROM calls c JOIN frames f USING (id) WHERE "+isLive+
+		" AND state IN ('parked', 'approved')")
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var n int64
+		var body, fixed []byte
+		if err := rows.Scan(&n, &body, &fixed); err != nil {
+			return err
+		}
+		c, _, err := decodeCall(n, body, fixed)
+		if err != nil {
+			return err
+		}
+		l.view.waiting(&c)
+	}
+	return rows.Err()
+}
