@@ -89,6 +89,11 @@ func (s *Sentinel) connected(ctx context.Context, req *wire.AccountsReq, orphans
 	if note, err := s.ledger.Checkpoint(ctx); err == nil {
 		s.giveCheckpoint(note)
 	}
+	s.askUnconfirmed(ctx)
+}
+
+// askUnconfirmed has a person decide every grant that an older ledger left unconfirmed.
+func (s *Sentinel) askUnconfirmed(ctx context.Context) {
 	for _, g := range s.ledger.Grants(ledger.GrantFilter{}) {
 		if g.State != ledger.GrantUnconfirmed {
 			continue

@@ -348,7 +348,7 @@ func (s *Sentinel) park(ctx context.Context, j *judged, why string) (*wire.Decid
 		return nil, wire.Refuse(wire.CodeTooMany, "this cell has put up too much for decision lately",
 			"wait some minutes; ask for less, and do not repeat what was taken back")
 	}
-	if err := s.roomFor(ctx, &c); err != nil {
+	if err := s.roomFor(&c); err != nil {
 		return nil, err
 	}
 	if err := s.keep(ctx, &c, j); err != nil {
@@ -373,18 +373,23 @@ func (s *Sentinel) park(ctx context.Context, j *judged, why string) (*wire.Decid
 }
 
 // roomFor refuses what would wait where limits.toml lets fewer wait than the ledger does.
-func (s *Sentinel) roomFor(ctx context.Context, c *ledger.Call) error {
+func (s *Sentinel) roomFor(c *ledger.Call) error {
 	most := s.policy.Load().Limits().Pending
 	if most >= ledger.MaxParked {
 		return nil
 	}
-	waiting, err := s.ledger.Calls(ctx, ledger.Filter{Cell: c.Cell, States: []ledger.State{ledger.Parked}, Limit: ledger.MaxParked})
-	if err != nil {
-		return s.ledgerError(err)
+	var n int64
+	for _, w := range s.ledger.Waiting() {
+		if w.Cell != c.Cell || w.State != ledger.Parked {
+			continue
+		}
+		if c.Dedup != "" && w.Dedup == c.Dedup {
+			return nil // it is joined
+		}
+		n++
 	}
-	equal := func(w ledger.Call) bool { return c.Dedup != "" && w.Dedup == c.Dedup } // it is joined
-	if int64(len(waiting)) >= most && !slices.ContainsFunc(waiting, equal) {
-		return wire.Refuse(wire.CodeTooMany, fmt.Sprintf("%d calls of this cell wait already", len(waiting)),
+	if n >= most {
+		return wire.Refuse(wire.CodeTooMany, fmt.Sprintf("%d calls of this cell wait already", n),
 			"collect or cancel some, see: connector inbox")
 	}
 	return nil

@@ -45,6 +45,7 @@ type Sentinel struct {
 	lifetime context.Context // of the daemon: work that outlives its asker
 
 	complained atomic.Int64 // when the log last said that the record cannot be written, seconds
+	unasked    atomic.Bool  // an account or a grant found no room to be put up for decision
 
 	mu        sync.Mutex // guards what follows
 	instance  string     // of authd; empty while its link is down

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -31,6 +32,9 @@ const (
 
 const self = "doorward"
 
+// maxWidenings is how many of one kind wait at a time.
+const maxWidenings = 50
+
 // widening is what a widening is over. It is the canonical form too: its fields stand in their order.
 type widening struct {
 	About  string   `json:"about"`           // account, cell or grant
@@ -41,7 +45,8 @@ type widening struct {
 	Value  []byte   `json:"value,omitzero"`
 }
 
-// widen parks a widening, or finds the equal one that waits already. It returns its id.
+// widen parks a widening, or finds the equal one that waits already. It returns its id. Another one about the same thing
+// that still waits is taken back: what it compared with, or was asked about, is no longer so.
 func (s *Sentinel) widen(ctx context.Context, w widening, title, by string) (string, error) {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
@@ -63,7 +68,11 @@ func (s *Sentinel) widen(ctx context.Context, w widening, title, by string) (str
 		Fields: []wire.Field{{Label: w.Kind, Values: []string{w.About}, Main: true}}}
 	card.Facts = w.Lines
 	var err error
-	if c.Card, err = json.Marshal(card); err != nil {
+	if c.Card, err = cardFits(&card); err != nil {
+		return "", wire.Refuse(wire.CodeTooLarge, "what it changes is too much to be shown to a person at once",
+			"change a part of it first")
+	}
+	if err := s.roomToWiden(ctx, &c); err != nil {
 		return "", err
 	}
 	got, _, err := s.ledger.Park(ctx, c, by)
@@ -72,6 +81,43 @@ func (s *Sentinel) widen(ctx context.Context, w widening, title, by string) (str
 	}
 	s.changed(got)
 	return got.ID, nil
+}
+
+// roomToWiden makes room for a widening among those of its kind: no kind takes the room of another. What authd or the
+// record brings up is refused where there is none, and comes again when one of its kind is approved. What a person asks
+// for always finds room, or who can fill a list could keep a cell stopped: there the oldest is taken back.
+func (s *Sentinel) roomToWiden(ctx context.Context, c *ledger.Call) error {
+	var kind, gone []ledger.Waiting
+	for _, w := range s.ledger.Waiting() {
+		switch {
+		case w.Connector != self || w.Method != c.Method || w.State != ledger.Parked:
+		case w.Dedup == c.Dedup:
+			return nil // it is joined
+		case w.Account == c.Account:
+			gone = append(gone, w)
+		default:
+			kind = append(kind, w)
+		}
+	}
+	if over := len(kind) + 1 - maxWidenings; over > 0 {
+		if c.Method == widenAccount || c.Method == widenConfirm {
+			s.unasked.Store(true)
+			return wire.Refuse(wire.CodeTooMany, fmt.Sprintf("%d cards of this kind wait already", len(kind)),
+				"decide some: doorward pending")
+		}
+		gone = append(gone, kind[:over]...)
+	}
+	for _, w := range gone {
+		got, err := s.ledger.Revoke(ctx, w.ID, "sentinel", string(wire.CodeRevoked), "a newer one took its place")
+		if errors.Is(err, ledger.ErrState) {
+			continue // somebody was faster
+		}
+		if err != nil {
+			return s.ledgerError(err)
+		}
+		s.changed(got)
+	}
+	return nil
 }
 
 // askAccount has a person decide an account as authd now has it.
@@ -189,6 +235,10 @@ func (s *Sentinel) run(ctx context.Context, c ledger.Call) {
 			return
 		}
 		s.changed(got)
+		if s.unasked.Swap(false) {
+			s.askAccounts()
+			s.askUnconfirmed(ctx)
+		}
 		return
 	}
 	o, err := s.recall(&c)

@@ -212,7 +212,7 @@ func (l *Ledger) Refuse(ctx context.Context, c Call, actor string) (Call, error)
 
 // Park records a call that waits for a person. An equal one that is on its way is joined instead: then joined is true
 // and the call is that one. Where an equal one may have run, After names it. ErrTooMany: the cell has MaxParked
-// waiting.
+// waiting; what is of no cell is not counted.
 func (l *Ledger) Park(ctx context.Context, c Call, actor string) (got Call, joined bool, err error) {
 	err = l.do(ctx, func(t *txn) error {
 		got, joined = c, false
@@ -226,12 +226,14 @@ func (l *Ledger) Park(ctx context.Context, c Call, actor string) (got Call, join
 			return err
 		}
 		got.After = other
-		var n int
-		if err := t.l.stmts.countParked.QueryRowContext(t.ctx, c.Cell).Scan(&n); err != nil {
-			return storeError{fmt.Errorf("count what waits: %w", err)}
-		}
-		if n >= MaxParked {
-			return fmt.Errorf("%w: %d of cell %s; answer or cancel some", ErrTooMany, n, c.Cell)
+		if c.Cell != "" { // a widening is of none; sentinel bounds those
+			var n int
+			if err := t.l.stmts.countParked.QueryRowContext(t.ctx, c.Cell).Scan(&n); err != nil {
+				return storeError{fmt.Errorf("count what waits: %w", err)}
+			}
+			if n >= MaxParked {
+				return fmt.Errorf("%w: %d of cell %s; answer or cancel some", ErrTooMany, n, c.Cell)
+			}
 		}
 		got.Progress = Progress{Inbox: true}
 		return t.enter(&got, Parked, EvPark, actor)

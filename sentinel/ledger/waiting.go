@@ -12,9 +12,9 @@ import (
 // Waiting is what is kept in memory of a call that waits for a person (Parked), or that a person approved and that does
 // not run yet (Approved). The rest of such a call, its card above all, may be large and is read when it is asked for.
 type Waiting struct {
-	ID, Cell, Session, Connector, Method, Account string
-	State                                         State
-	Deadline                                      Moment
+	ID, Cell, Session, Connector, Method, Account, Dedup string
+	State                                                State
+	Deadline                                             Moment
 }
 
 func waits(s State) bool { return s == Parked || s == Approved }
@@ -28,7 +28,7 @@ func (v *view) waiting(c *Call) {
 		return
 	}
 	v.waits[c.ID] = Waiting{ID: c.ID, Cell: c.Cell, Session: c.Session, Connector: c.Connector, Method: c.Method,
-		Account: c.Account, State: c.State, Deadline: c.Deadline}
+		Account: c.Account, Dedup: c.Dedup, State: c.State, Deadline: c.Deadline}
 }
 
 // Waiting returns every call that waits, oldest first.
