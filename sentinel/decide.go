@@ -138,18 +138,12 @@ func (s *Sentinel) judgeSilent(ctx context.Context, who peer.Identity, f *wire.F
 // understand is judge without the policy.
 func (s *Sentinel) understand(ctx context.Context, who peer.Identity, f *wire.Frame, files []*os.File) (*judged, error) {
 	j := &judged{caller: who, frame: *f, files: files, mark: newMark()}
-	vendor, ok := s.vendors[f.Connector]
-	if !ok {
-		return nil, wire.Refuse(wire.CodeUnknownConnector, "no connector "+quote(f.Connector), "connector list shows them")
+	if err := s.named(j); err != nil {
+		return nil, err
 	}
-	j.vendor = vendor
-	if f.Description != vendor.Digest() {
-		return nil, wire.Refuse(wire.CodeWrongDescription, "the command read another version of the description",
-			"run it again; if that does not help, the cell sees an old installation")
-	}
-	if j.method, ok = vendor.Method(f.Method); !ok || s.policy.Load().Off(vendor.Vendor, f.Method) {
-		return nil, wire.Refuse(wire.CodeUnknownMethod, "no method "+quote(f.Method)+" of "+vendor.Vendor,
-			"connector list "+vendor.Vendor+" shows them")
+	vendor := j.vendor
+	if s.policy.Load().Off(vendor.Vendor, f.Method) {
+		return nil, unknownMethod(j)
 	}
 	var err error
 	if j.values, err = j.method.Decode(f); err != nil {
@@ -182,30 +176,44 @@ func (s *Sentinel) understand(ctx context.Context, who peer.Identity, f *wire.Fr
 	return j, nil
 }
 
-// evaluate asks the policy. Everything it looks at is computed here, from the kernel, the frame and the ledger.
+// named finds the connector and the method that a frame names.
+func (s *Sentinel) named(j *judged) error {
+	vendor, ok := s.vendors[j.frame.Connector]
+	if !ok {
+		return wire.Refuse(wire.CodeUnknownConnector, "no connector "+quote(j.frame.Connector), "connector list shows them")
+	}
+	j.vendor = vendor
+	if j.frame.Description != vendor.Digest() {
+		return wire.Refuse(wire.CodeWrongDescription, "the command read another version of the description",
+			"run it again; if that does not help, the cell sees an old installation")
+	}
+	if j.method, ok = vendor.Method(j.frame.Method); !ok {
+		return unknownMethod(j)
+	}
+	return nil
+}
+
+// unknownMethod is the answer for a method that there is not, and for one that is off: the two cannot be told apart.
+func unknownMethod(j *judged) error {
+	return wire.Refuse(wire.CodeUnknownMethod, "no method "+quote(j.frame.Method)+" of "+j.vendor.Vendor,
+		"connector list "+j.vendor.Vendor+" shows them")
+}
+
+// evaluate asks the policy.
 func (s *Sentinel) evaluate(j *judged) error {
 	set := s.policy.Load()
-	reach, sensitive := set.Reach(j.vendor, j.method, j.account.Name, j.values)
-	recipients := s.recipients(j)
-	if j.bodied && j.method.Class != describe.Read && len(recipients) > 0 && reach == describe.ReachNone {
-		reach = j.method.Reach // the body names people though the arguments do not
-		sensitive = j.method.SensitiveAt(reach)
-	}
 	session, attended, err := s.session(j.caller)
 	if err != nil {
 		return s.ledgerError(err)
 	}
-	reads := s.ledger.Reads(sessionID(j.caller), j.vendor.Vendor)
-	j.facts = policy.Call{
-		Connector: j.vendor, Method: j.method, Values: j.values, Account: j.account.Name,
-		Reach: reach, Sensitive: sensitive,
-		Cell: j.caller.Name, Session: sessionName(j.caller), Attended: attended, By: session.Run,
-		Labels: s.labels(j.caller.Name), Recipients: recipients, FirstTime: s.firstTime(recipients),
-		Now: time.Now(), Reads: int64(reads.Count), ReadBytes: reads.Bytes,
-	}
+	j.facts = s.factsOf(set, j, &asker{cell: j.caller.Name, session: sessionName(j.caller), attended: attended,
+		by: session.Run, reads: s.ledger.Reads(sessionID(j.caller), j.vendor.Vendor), now: time.Now()})
 	j.decision = set.Decide(&j.facts, s.grants(j.caller.Name, j.vendor.Vendor, j.method.Name))
 	return nil
 }
+
+// mayName says whether the call's body, rather than its arguments, may say whom it reaches.
+func (j *judged) mayName() bool { return j.method.Prepare != nil && j.method.Class != describe.Read }
 
 // record is the ledger's row of a judged call.
 func (s *Sentinel) record(j *judged) (ledger.Call, error) {
@@ -395,9 +403,8 @@ func (s *Sentinel) roomFor(c *ledger.Call) error {
 	return nil
 }
 
-// readBase has the vendor's copy read that a prepared body builds on. The read is the caller's own: it is judged,
-// recorded and labelled like one that the cell asked for.
-func (s *Sentinel) readBase(ctx context.Context, j *judged) error {
+// baseFrame is the read of what a call's body builds on.
+func baseFrame(j *judged) wire.Frame {
 	p := j.method.Prepare
 	f := wire.Frame{Connector: j.frame.Connector, Description: j.frame.Description, Account: j.account.Name, Method: p.Base}
 	for _, pair := range p.Args {
@@ -406,13 +413,25 @@ func (s *Sentinel) readBase(ctx context.Context, j *judged) error {
 		}
 	}
 	slices.SortFunc(f.Args, func(a, b wire.Arg) int { return strings.Compare(a.Name, b.Name) })
+	return f
+}
+
+func baseRefused(base *judged, d *policy.Decision) error {
+	name := base.frame.Method
+	return wire.Refuse(wire.CodeNotAllowed, "the call builds on "+name+", which the policy does not allow unasked: "+d.Reason,
+		"ask for connector "+base.frame.Connector+" "+name+" first")
+}
+
+// readBase has the vendor's copy read that a prepared body builds on. The read is the caller's own: it is judged,
+// recorded and labelled like one that the cell asked for.
+func (s *Sentinel) readBase(ctx context.Context, j *judged) error {
+	f := baseFrame(j)
 	read, err := s.judge(ctx, j.caller, &f, nil)
 	if err != nil {
 		return fmt.Errorf("read what the call builds on: %w", err)
 	}
 	if read.decision.Verdict != policy.Allow {
-		return wire.Refuse(wire.CodeNotAllowed, "the call builds on "+p.Base+", which the policy does not allow unasked",
-			"ask for connector "+f.Connector+" "+p.Base+" first")
+		return baseRefused(read, &read.decision)
 	}
 	out, err := s.runRead(ctx, read, true)
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 	"github.com/doorward/doorward/internal/peer"
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/sentinel/ledger"
-	"github.com/doorward/doorward/sentinel/policy"
 )
 
 // pending lists what waits, oldest first, without bodies. Alike ones say how many there are.
@@ -454,24 +453,4 @@ func (s *Sentinel) watchEvents(ctx context.Context, _ *daemon.Call, req *wire.Wa
 			return nil, ctx.Err()
 		}
 	}
-}
-
-// explainCall is `policy explain`: the decision on a call, and why, without making it.
-func (s *Sentinel) explainCall(ctx context.Context, set *policy.Set, who peer.Identity, f *wire.Frame) ([]string, error) {
-	vendor, ok := s.vendors[f.Connector]
-	if !ok {
-		return nil, wire.Refuse(wire.CodeUnknownConnector, "no connector "+quote(f.Connector), "")
-	}
-	m, ok := vendor.Method(f.Method)
-	if !ok {
-		return nil, wire.Refuse(wire.CodeUnknownMethod, "no method "+quote(f.Method), "")
-	}
-	v, err := m.Decode(f)
-	if err != nil {
-		return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "")
-	}
-	reach, sensitive := set.Reach(vendor, m, f.Account, v)
-	pc := policy.Call{Connector: vendor, Method: m, Values: v, Account: f.Account, Reach: reach, Sensitive: sensitive,
-		Cell: who.Name, Session: who.Session, Labels: s.labels(who.Name), Now: time.Now()}
-	return set.Explain(&pc, s.grants(who.Name, vendor.Vendor, m.Name)), nil
 }

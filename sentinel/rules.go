@@ -16,7 +16,6 @@ import (
 	"strings"
 
 	"github.com/doorward/doorward/internal/daemon"
-	"github.com/doorward/doorward/internal/peer"
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/sentinel/policy"
 )
@@ -157,7 +156,7 @@ func (s *Sentinel) policyVerb(ctx context.Context, c *daemon.Call, req *wire.Pol
 		if req.Frame == nil {
 			return nil, wire.Refuse(wire.CodeBadArgument, "no call to explain", "")
 		}
-		lines, err := s.explainCall(ctx, now, peer.Identity{Name: req.Cell}, req.Frame)
+		lines, err := s.explain(now, req)
 		return &wire.PolicyResp{Lines: lines}, err
 	case "check", "load":
 	default:

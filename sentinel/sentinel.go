@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -246,11 +247,12 @@ func (s *Sentinel) session(who peer.Identity) (_ ledger.Session, attended bool, 
 			return ledger.Session{}, false, err
 		}
 	}
-	attended = sess.Attended
-	for _, other := range s.ledger.Sessions(who.Name) {
-		attended = attended && (other.Attended || !other.Ended.IsZero())
-	}
-	return sess, attended, nil
+	return sess, sess.Attended && s.allAttended(who.Name), nil
+}
+
+// allAttended says whether every session of a cell that lives is attended: its processes can act for each other.
+func (s *Sentinel) allAttended(cell string) bool {
+	return !slices.ContainsFunc(s.ledger.Sessions(cell), func(x ledger.Session) bool { return !x.Attended })
 }
 
 // expire ends what nobody decided in time.

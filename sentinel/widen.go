@@ -290,10 +290,11 @@ func (s *Sentinel) stillMay(c *ledger.Call, vendor *describe.Connector, o *order
 	if err != nil {
 		return err
 	}
+	reads := s.ledger.Reads(c.Session, c.Connector)
 	d := s.policy.Load().Decide(&policy.Call{Connector: vendor, Method: m, Values: v, Account: c.Account, Reach: c.Reach,
 		Sensitive: c.Sensitive, Cell: c.Cell, Session: strings.TrimPrefix(c.Session, c.Cell+"/"), Attended: c.Attended,
 		By: c.Run, Labels: s.labels(c.Cell), Recipients: o.Recipients, FirstTime: s.firstTime(o.Recipients),
-		Now: time.Now()}, nil)
+		Now: time.Now(), Reads: int64(reads.Count), ReadBytes: reads.Bytes}, nil)
 	if d.Verdict == policy.Deny {
 		return wire.Refuse(d.Code, d.Reason+"; the policy has changed since it was asked", d.Next)
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -151,42 +152,65 @@ func readFile(path string, limit int64) ([]byte, error) {
 }
 
 func (a *app) explainCmd() *cobra.Command {
-	return &cobra.Command{
-		Use: "explain [--cell CELL] CONNECTOR METHOD [--flag value]...", Short: "what the policy says of a call, and why",
-		Long: `The call is written as the agent would write it. Nothing is sent anywhere. With the id of a call
-that waits or ended, in place of the words, its own decision is shown.`,
-		DisableFlagParsing: true,
+	var attended, unattended bool
+	var at string
+	var reads, readBytes int64
+	req := &wire.PolicyReq{Op: "explain"}
+	c := &cobra.Command{
+		Use: "explain [FLAGS] CONNECTOR METHOD [--flag value]...", Short: "what the policy says of a call, and why",
+		Long: `The call is written as the agent would write it, behind the flags of this command. Nothing is sent
+anywhere. What is not said of the caller is as it is now, and the answer says how that is: the newest
+session of the cell, what it has read, who was written to before. With the id of a call that waits or
+ended, in place of the words, its own decision is shown.`,
 		RunE: func(c *cobra.Command, args []string) error {
-			cell := ""
-			var rest []string
-			for i := 0; i < len(args); i++ {
-				switch {
-				case args[i] == "--help" || args[i] == "-h":
-					return c.Help()
-				case args[i] == "--json":
-					a.json = true
-				case args[i] == "--cell" && i+1 < len(args):
-					i++
-					cell = args[i]
-				case strings.HasPrefix(args[i], "--cell="):
-					cell = args[i][len("--cell="):]
-				default:
-					rest = append(rest, args[i])
-				}
-			}
-			switch len(rest) {
+			switch len(args) {
 			case 0:
 				return wire.Refuse(wire.CodeUsage, "name a call", "doorward policy explain github issues --repo o/r")
 			case 1:
-				return a.explainCard(rest[0])
+				return a.explainCard(args[0])
 			}
-			f, err := frame(rest[0], rest[1], rest[2:])
-			if err != nil {
+			var err error
+			if req.Frame, err = frame(args[0], args[1], a.ownFlags(args[2:])); err != nil {
 				return err
 			}
-			return a.policy(&wire.PolicyReq{Op: "explain", Frame: f, Cell: cell}, false)
+			if attended || unattended {
+				req.Attended = &attended
+			}
+			if c.Flags().Changed("reads") {
+				req.Reads = &reads
+			}
+			if c.Flags().Changed("read-bytes") {
+				req.ReadBytes = &readBytes
+			}
+			if at != "" {
+				t, err := time.ParseInLocation("2006-01-02T15:04", at, time.Local)
+				if err != nil {
+					return wire.Refuse(wire.CodeUsage, "--at "+at+": no time", "write it as 2030-03-10T09:00")
+				}
+				req.Unix = t.Unix()
+			}
+			return a.policy(req, false)
 		},
 	}
+	c.Flags().SetInterspersed(false) // what follows the connector is the call's
+	c.Flags().StringVar(&req.Cell, "cell", "", "the cell that asks; without it the only one with a session")
+	c.Flags().StringVar(&req.Session, "session", "", "the session that asks; without it the newest of the cell")
+	c.Flags().BoolVar(&attended, "attended", false, "suppose that every session of the cell is attended")
+	c.Flags().BoolVar(&unattended, "unattended", false, "suppose that it is not attended")
+	c.Flags().StringVar(&req.By, "by", "", "suppose that this unit started the session")
+	c.Flags().Int64Var(&reads, "reads", 0, "suppose so many reads of the connector in the session")
+	c.Flags().Int64Var(&readBytes, "read-bytes", 0, "suppose so many bytes of answers in the session")
+	c.Flags().StringVar(&at, "at", "", "suppose that it is then, such as 2030-03-10T09:00")
+	c.MarkFlagsMutuallyExclusive("attended", "unattended")
+	return c
+}
+
+// ownFlags takes --json, which is this command's wherever it stands, out of a call's words.
+func (a *app) ownFlags(words []string) []string {
+	return slices.DeleteFunc(words, func(w string) bool {
+		a.json = a.json || w == "--json"
+		return w == "--json"
+	})
 }
 
 func (a *app) explainCard(id string) error {

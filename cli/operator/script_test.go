@@ -240,6 +240,9 @@ func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 			r.Lines, r.Widening = []string{"widens: demo create goes without asking"}, "w1"
 		case q.Op == "explain":
 			r.Lines = []string{"asks, by policy settings.demo", fmt.Sprint(q.Frame.Args)}
+			b, _ := json.Marshal(map[string]any{"session": q.Session, "attended": q.Attended, "by": q.By, "reads": q.Reads,
+				"bytes": q.ReadBytes, "unix": q.Unix})
+			s.note("supposed %s", b)
 		case q.Op == "show":
 			r.Lines, r.Notes = []string{"# policy.toml", `organisation = ["example.org"]`},
 				[]string{"dont-ask does not cover sensitive methods"}

@@ -134,8 +134,15 @@ type (
 	PolicyReq struct {
 		Op    string       `msgpack:"o"`
 		Frame *Frame       `msgpack:"f,omitempty"` // explain
-		Cell  string       `msgpack:"c,omitempty"` // explain
+		Cell  string       `msgpack:"c,omitempty"` // explain, like all that follows Files: who is supposed to ask
 		Files []PolicyFile `msgpack:"l,omitempty"`
+
+		Session   string `msgpack:"s,omitempty"` // what is not set is as it is now
+		Attended  *bool  `msgpack:"a,omitempty"`
+		By        string `msgpack:"b,omitempty"` // the unit that started it
+		Reads     *int64 `msgpack:"r,omitempty"`
+		ReadBytes *int64 `msgpack:"y,omitempty"`
+		Unix      int64  `msgpack:"u,omitempty"` // when, seconds
 	}
 	// PolicyFile is policy.toml or a .cedar file.
 	PolicyFile struct {
