@@ -31,6 +31,12 @@ const (
 	sessionFor        = 12 * time.Hour
 )
 
+// How long a decision waits for a worker, which may hang: together less than the command waits for the decision.
+var (
+	baseFor    = time.Minute      // the read that a body builds on
+	prepareFor = 30 * time.Second // the body
+)
+
 // judged is a call that has been read, understood and decided on, before anything is recorded of it.
 type judged struct {
 	caller   peer.Identity
@@ -433,12 +439,23 @@ func (s *Sentinel) readBase(ctx context.Context, j *judged) error {
 	if read.decision.Verdict != policy.Allow {
 		return baseRefused(read, &read.decision)
 	}
-	out, err := s.runRead(ctx, read, true)
+	within, cancel := context.WithTimeout(ctx, baseFor)
+	defer cancel()
+	out, err := s.runRead(within, read, true)
 	if err != nil {
-		return err
+		return inTime(within, err, "read what the call builds on", j)
 	}
 	j.base, j.etag = out.JSON, out.Object
 	return nil
+}
+
+// inTime is err, or where a worker let the time within pass, what the caller is told then.
+func inTime(within context.Context, err error, what string, j *judged) error {
+	if !errors.Is(within.Err(), context.DeadlineExceeded) {
+		return err
+	}
+	return wire.Refuse(wire.CodeUnavailable, "the worker of "+j.vendor.Vendor+" did not "+what+" in time; nothing was written, "+
+		"and nothing waits", "try again later; if it stays so, tell the person: doorward doctor")
 }
 
 // prepare has the worker render the body and reads it back. The worker's rendering is not believed.
@@ -446,10 +463,12 @@ func (s *Sentinel) prepare(ctx context.Context, j *judged) error {
 	now := time.Now().Unix()
 	req := &wire.PrepareReq{Frame: j.frame, Mark: j.mark, Unix: now, Base: j.base, Owner: j.account.Owner}
 	var resp wire.PrepareResp
-	got, err := s.worker(j.vendor.Vendor).Exchange(ctx, "prepare", req, &resp, j.files...)
+	within, cancel := context.WithTimeout(ctx, prepareFor)
+	defer cancel()
+	got, err := s.worker(j.vendor.Vendor).Exchange(within, "prepare", req, &resp, j.files...)
 	closeAll(got)
 	if err != nil {
-		return fmt.Errorf("prepare the body: %w", err)
+		return inTime(within, fmt.Errorf("prepare the body: %w", err), "prepare the body", j)
 	}
 	err = prepared.Verify(j.method.Prepare.Kind, j.method, j.values, j.mark, now, j.account.Owner, j.base, resp.Body)
 	if err != nil {
