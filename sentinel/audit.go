@@ -15,11 +15,8 @@ import (
 	"github.com/doorward/doorward/sentinel/ledger"
 )
 
-// One answer of audit holds at most so many entries and bytes; what follows is asked for with After.
-const (
-	auditPage  = 500
-	auditBytes = 512 << 10
-)
+// auditPage is how many entries one answer of audit holds at most; what follows is asked for with After.
+const auditPage = 500
 
 var errEnough = errors.New("a page is full")
 
@@ -33,7 +30,7 @@ func (s *Sentinel) audit(ctx context.Context, _ *daemon.Call, req *wire.AuditReq
 	size := 0
 	add := func(e ledger.Entry) error {
 		line := bytes.TrimRight(e.Line(), "\n")
-		if size += len(line); len(r.Lines) >= limit || size > auditBytes && len(r.Lines) > 0 {
+		if size += len(line); len(r.Lines) >= limit || size > pageBytes && len(r.Lines) > 0 {
 			return errEnough
 		}
 		r.Lines, r.Last = append(r.Lines, line), e.N+1
@@ -45,7 +42,7 @@ func (s *Sentinel) audit(ctx context.Context, _ *daemon.Call, req *wire.AuditReq
 				err = add(e)
 			}
 		}
-		if err != nil && !errors.Is(err, errEnough) {
+		if r.More = errors.Is(err, errEnough); err != nil && !r.More {
 			return nil, s.ledgerError(err)
 		}
 		return r, nil
@@ -56,9 +53,9 @@ func (s *Sentinel) audit(ctx context.Context, _ *daemon.Call, req *wire.AuditReq
 		slices.Reverse(entries)
 		return all(entries, err)
 	case "export":
-		return all(s.ledger.Entries(ctx, ledger.Query{From: req.After, Limit: limit, About: req.ID}))
+		return all(s.ledger.Entries(ctx, ledger.Query{From: req.After, Limit: limit + 1, About: req.ID}))
 	case "show":
-		return all(s.ledger.History(ctx, req.ID))
+		return all(s.ledger.Entries(ctx, ledger.Query{From: req.After, Limit: limit + 1, Call: req.ID}))
 	case "follow":
 		ctx, cancel := context.WithTimeout(ctx, 50*time.Second)
 		defer cancel()
@@ -102,15 +99,22 @@ func (s *Sentinel) audit(ctx context.Context, _ *daemon.Call, req *wire.AuditReq
 	}
 }
 
-// why explains the last refusals: of a call, a host, or at all. Lines are JSON.
+// why explains the last refusals, newest first: of a call, a host, or at all. Lines are JSON. Where those of long
+// arguments do not fit, More says so.
 func (s *Sentinel) why(ctx context.Context, _ *daemon.Call, req *wire.WhyReq) (*wire.AuditResp, error) {
 	entries, err := s.ledger.Why(ctx, req.About, 20)
 	if err != nil {
 		return nil, s.ledgerError(err)
 	}
 	r := new(wire.AuditResp)
+	size := 0
 	for _, e := range entries {
-		r.Lines, r.Last = append(r.Lines, bytes.TrimRight(e.Line(), "\n")), e.N
+		line := bytes.TrimRight(e.Line(), "\n")
+		if size += len(line); size > pageBytes && len(r.Lines) > 0 {
+			r.More = true
+			break
+		}
+		r.Lines, r.Last = append(r.Lines, line), e.N
 	}
 	return r, nil
 }

@@ -19,38 +19,47 @@ import (
 )
 
 // pending lists what waits, oldest first, without bodies. Alike ones say how many there are.
-func (s *Sentinel) pending(ctx context.Context, _ *daemon.Call, _ *wire.Empty) (*wire.PendingResp, error) {
-	calls, err := s.ledger.Calls(ctx, ledger.Filter{States: []ledger.State{ledger.Parked}, Limit: 200})
-	if err != nil {
-		return nil, s.ledgerError(err)
-	}
+func (s *Sentinel) pending(ctx context.Context, _ *daemon.Call, req *wire.ListFrom) (*wire.PendingResp, error) {
+	waiting := slices.DeleteFunc(s.ledger.Waiting(), func(w ledger.Waiting) bool { return w.State != ledger.Parked })
 	alike := map[string]int{}
-	shape := func(c *ledger.Call) string { return c.Cell + " " + c.Connector + " " + c.Method + " " + c.Account }
-	for i := range calls {
-		alike[shape(&calls[i])]++
+	shape := func(w *ledger.Waiting) string { return w.Cell + " " + w.Connector + " " + w.Method + " " + w.Account }
+	for i := range waiting {
+		alike[shape(&waiting[i])]++
 	}
 	r := new(wire.PendingResp)
-	room := wire.MaxFrame - maxSlack - 200<<10 // for what each has at least
-	for i := range slices.Backward(calls) {
-		k, err := cardOf(&calls[i])
+	size := 0
+	for i := range waiting {
+		w := &waiting[i]
+		if w.ID <= req.After {
+			continue
+		}
+		c, err := s.ledger.Call(ctx, w.ID)
+		if err != nil {
+			return nil, s.ledgerError(err)
+		}
+		if c.State != ledger.Parked {
+			continue // decided meanwhile
+		}
+		k, err := cardOf(&c)
 		if err != nil {
 			return nil, err
 		}
 		brief(&k)
+		k.Alike = alike[shape(w)] - 1
 		b, err := wire.Marshal(&k)
 		if err != nil {
 			return nil, err
 		}
-		if room -= len(b); room < 0 { // show has it whole
-			k.Fields, k.Facts, k.Policies, k.Labels, k.Grantable = nil, nil, nil, nil, nil
+		if size += len(b); size > pageBytes && len(r.Cards) > 0 {
+			r.Next = r.Cards[len(r.Cards)-1].ID
+			return r, nil
 		}
-		k.Alike = alike[shape(&calls[i])] - 1
 		r.Cards = append(r.Cards, k)
 	}
 	return r, nil
 }
 
-// Bounds of a card in a list: as many as may wait, of several cells, fit into one frame.
+// Bounds of a card in a list.
 const (
 	briefValues = 6    // of a field, and of the facts
 	briefText   = 120  // bytes of one of them
@@ -173,14 +182,17 @@ func (s *Sentinel) lateError(ctx context.Context, id string, err error) error {
 }
 
 // grantsVerb lists the grants that live.
-func (s *Sentinel) grantsVerb(context.Context, *daemon.Call, *wire.Empty) (*wire.GrantsResp, error) {
-	r := new(wire.GrantsResp)
+func (s *Sentinel) grantsVerb(_ context.Context, _ *daemon.Call, req *wire.ListFrom) (*wire.GrantsResp, error) {
+	var all []wire.Grant
 	for _, g := range s.ledger.Grants(ledger.GrantFilter{}) {
 		if g.State == ledger.GrantLive || g.State == ledger.GrantUnconfirmed {
-			r.Grants = append(r.Grants, s.asGrant(&g))
+			all = append(all, s.asGrant(&g))
 		}
 	}
-	return r, nil
+	r := new(wire.GrantsResp)
+	var err error
+	r.Grants, r.Next, err = page(all, req.After, func(g *wire.Grant) string { return g.ID })
+	return r, err
 }
 
 // revoke ends one grant, or all of an account, a session or a cell, and what runs under them.
@@ -260,6 +272,7 @@ func (s *Sentinel) revoke(ctx context.Context, c *daemon.Call, req *wire.PersonR
 	if req.Account != "" {
 		go s.askAccounts()
 	}
+	r.Lines, r.MayHaveRun = few(r.Lines, "doorward audit list"), few(r.MayHaveRun, "doorward audit list")
 	if len(r.Lines) == 0 && len(r.MayHaveRun) == 0 {
 		return nil, wire.Refuse(wire.CodeNotFound, "nothing of that name lives", "doorward grants lists what does")
 	}
@@ -367,6 +380,7 @@ func (s *Sentinel) stop(ctx context.Context, c *daemon.Call, req *wire.StopReq) 
 	for _, e := range executing {
 		r.MayHaveRun = append(r.MayHaveRun, fmt.Sprintf("%s %s %s was running", e.ID, e.Connector, e.Method))
 	}
+	r.MayHaveRun = few(r.MayHaveRun, "doorward audit list")
 	r.Lines = append(r.Lines, "the cell is not frozen: no daemon of cells runs on this machine")
 	return r, nil
 }
@@ -379,13 +393,16 @@ func (s *Sentinel) sessionVerb(ctx context.Context, c *daemon.Call, req *wire.Se
 		}
 	}
 	r := new(wire.SessionResp)
+	var all []wire.Session
 	for _, x := range s.ledger.Sessions("") {
 		if x.Ended.IsZero() {
-			r.Sessions = append(r.Sessions, wire.Session{Cell: x.Cell, Name: x.ID, Attended: x.Attended, By: orElse(x.By, x.Run),
+			all = append(all, wire.Session{Cell: x.Cell, Name: x.ID, Attended: x.Attended, By: orElse(x.By, x.Run),
 				Began: x.Began.Time().Unix()})
 		}
 	}
-	return r, nil
+	var err error
+	r.Sessions, r.Next, err = page(all, req.After, func(x *wire.Session) string { return x.Name })
+	return r, err
 }
 
 // taint shows a cell's labels; taking them away is a widening.

@@ -137,11 +137,14 @@ func (s *Sentinel) policyVerb(ctx context.Context, c *daemon.Call, req *wire.Pol
 			r.Lines = append(r.Lines, "# "+f.Name)
 			r.Lines = append(r.Lines, strings.Split(strings.TrimRight(string(f.Body), "\n"), "\n")...)
 		}
+		r.Lines, r.Next = pageLines(r.Lines, req.From)
 		d := now.Digest()
 		r.Notes = append(notes(now), "digest "+hex.EncodeToString(d[:8]))
 		return r, nil
 	case "cedar":
-		return &wire.PolicyResp{Lines: strings.Split(strings.TrimRight(now.Cedar(), "\n"), "\n")}, nil
+		r := new(wire.PolicyResp)
+		r.Lines, r.Next = pageLines(strings.Split(strings.TrimRight(now.Cedar(), "\n"), "\n"), req.From)
+		return r, nil
 	case "methods": // those that are not off, for the page on which a person makes a credential
 		r := &wire.PolicyResp{}
 		for _, d := range s.sorted {
@@ -164,7 +167,7 @@ func (s *Sentinel) policyVerb(ctx context.Context, c *daemon.Call, req *wire.Pol
 	}
 	set, err := s.compile(req.Files)
 	if err != nil {
-		return &wire.PolicyResp{Problems: problems(err)}, nil
+		return &wire.PolicyResp{Problems: few(problems(err), "doorward policy check, when these are mended")}, nil
 	}
 	r := &wire.PolicyResp{Notes: notes(set)}
 	for _, ch := range policy.Diff(now, set) {
@@ -174,6 +177,8 @@ func (s *Sentinel) policyVerb(ctx context.Context, c *daemon.Call, req *wire.Pol
 		}
 		r.Lines = append(r.Lines, sign+ch.Text)
 	}
+	all := r.Lines // a card has them all or there is none
+	r.Lines = few(r.Lines, "doorward policy show")
 	if req.Op == "check" {
 		return r, nil
 	}
@@ -191,7 +196,7 @@ func (s *Sentinel) policyVerb(ctx context.Context, c *daemon.Call, req *wire.Pol
 	}
 	from, to := now.Digest(), set.Digest()
 	r.Widening, err = s.widen(ctx, widening{Kind: widenPolicy, About: policy.PolicyFile, Digest: hex.EncodeToString(to[:]),
-		From: hex.EncodeToString(from[:]), Lines: r.Lines, Value: value}, "a policy that allows more", actor(c.Peer))
+		From: hex.EncodeToString(from[:]), Lines: all, Value: value}, "a policy that allows more", actor(c.Peer))
 	return r, err
 }
 
@@ -200,7 +205,7 @@ func notes(set *policy.Set) []string {
 	for _, p := range set.Check() {
 		out = append(out, p.Error())
 	}
-	return out
+	return few(out, "doorward policy check, when these are mended")
 }
 
 // problems are the single faults of a joined error.

@@ -231,13 +231,13 @@ func loopback(permit []string) bool {
 
 // offerAccount finds the widening that an account waits for, and offers it.
 func (a *app) offerAccount(name string, yes bool) error {
-	r, err := ask[wire.PendingResp](wire.PathApprove, "pending", &wire.Empty{})
+	cards, err := pendingCards()
 	if err != nil {
 		a.note("the account waits until a person decides on it: doorward pending")
 		return nil
 	}
-	for i := len(r.Cards) - 1; i >= 0; i-- {
-		if k := &r.Cards[i]; accountCard(k, name) {
+	for i := len(cards) - 1; i >= 0; i-- {
+		if k := &cards[i]; accountCard(k, name) {
 			return a.offer(k.ID, yes)
 		}
 	}
@@ -323,11 +323,11 @@ func (a *app) listAccounts() error {
 		return nil
 	}
 	waits := map[string]string{}
-	if r, err := ask[wire.PendingResp](wire.PathApprove, "pending", &wire.Empty{}); err == nil {
-		for i := range r.Cards {
+	if cards, err := pendingCards(); err == nil {
+		for i := range cards {
 			for _, acc := range all {
-				if accountCard(&r.Cards[i], acc.Name) {
-					waits[acc.Name] = "waits for a decision: doorward approve " + r.Cards[i].ID
+				if accountCard(&cards[i], acc.Name) {
+					waits[acc.Name] = "waits for a decision: doorward approve " + cards[i].ID
 				}
 			}
 		}

@@ -18,20 +18,20 @@ func (a *app) pendingCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "pending", Short: "list what waits for a decision", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			r, err := ask[wire.PendingResp](wire.PathApprove, "pending", &wire.Empty{})
+			cards, err := pendingCards()
 			if err != nil {
 				return err
 			}
 			if a.json {
-				return a.value(map[string]any{"items": notNil(r.Cards)})
+				return a.value(map[string]any{"items": notNil(cards)})
 			}
-			if len(r.Cards) == 0 {
+			if len(cards) == 0 {
 				a.line("nothing waits")
 				return nil
 			}
 			rows := [][]string{{"ID", "EXPIRES", "CELL", "WHAT", "ABOUT"}}
-			for i := range r.Cards {
-				k := &r.Cards[i]
+			for i := range cards {
+				k := &cards[i]
 				rows = append(rows, []string{k.ID, a.left(k.Expires), k.Cell, title(k), about(k)})
 			}
 			a.table(rows)

@@ -122,6 +122,31 @@ func ask[Resp any](path, verb string, req any) (*Resp, error) {
 	return resp, nil
 }
 
+// pages asks sentinel for a list until it has all of it: one answer holds a frame at most. part takes an answer's items
+// and where the next begins.
+func pages[Resp, Item any](verb string, req func(after string) any, part func(*Resp) ([]Item, string)) ([]Item, error) {
+	var all []Item
+	for after := ""; ; {
+		r, err := ask[Resp](wire.PathApprove, verb, req(after))
+		if err != nil {
+			return nil, err
+		}
+		items, next := part(r)
+		all = append(all, items...)
+		if next <= after { // the last page; one that led back would be without end
+			return all, nil
+		}
+		after = next
+	}
+}
+
+func from(after string) any { return &wire.ListFrom{After: after} }
+
+// pendingCards are all cards that wait, oldest first.
+func pendingCards() ([]wire.Card, error) {
+	return pages("pending", from, func(r *wire.PendingResp) ([]wire.Card, string) { return r.Cards, r.Next })
+}
+
 func absent(who, path string, err error) error {
 	switch {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):

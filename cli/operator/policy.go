@@ -61,6 +61,14 @@ func (a *app) policy(req *wire.PolicyReq, yes bool) error {
 	if err != nil {
 		return err
 	}
+	for r.Next > req.From { // show and cedar of a large set
+		req.From = r.Next
+		more, err := ask[wire.PolicyResp](wire.PathApprove, "policy", req)
+		if err != nil {
+			return err
+		}
+		r.Lines, r.Next = append(r.Lines, more.Lines...), more.Next
+	}
 	a.fails = len(r.Problems) > 0
 	if a.json {
 		return a.value(map[string]any{"lines": notNil(r.Lines), "problems": notNil(r.Problems), "notes": notNil(r.Notes),

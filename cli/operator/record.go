@@ -26,11 +26,7 @@ func (a *app) auditCmd() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "the newest entries", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			r, err := ask[wire.AuditResp](wire.PathApprove, "audit", &wire.AuditReq{Op: "list", ID: about, Limit: n})
-			if err != nil {
-				return err
-			}
-			return a.entries(r.Lines)
+			return a.audit(&wire.AuditReq{Op: "list", ID: about, Limit: n})
 		},
 	}
 	list.Flags().StringVar(&about, "about", "", "only what is about this call, grant or account")
@@ -43,11 +39,7 @@ func (a *app) auditCmd() *cobra.Command {
 	show := &cobra.Command{
 		Use: "show ID", Short: "the history of one call", Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			r, err := ask[wire.AuditResp](wire.PathApprove, "audit", &wire.AuditReq{Op: "show", ID: args[0]})
-			if err != nil {
-				return err
-			}
-			return a.entries(r.Lines)
+			return a.audit(&wire.AuditReq{Op: "show", ID: args[0]})
 		},
 	}
 	var after int64
@@ -90,6 +82,37 @@ func (a *app) auditCmd() *cobra.Command {
 	c.AddCommand(list, follow, show, a.verifyCmd(), export, checkpoint)
 	return c
 }
+
+// audit prints all that was asked for, page by page. Limit bounds them together; 0 is none.
+func (a *app) audit(req *wire.AuditReq) error {
+	for {
+		r, err := ask[wire.AuditResp](wire.PathApprove, "audit", req)
+		if err != nil {
+			return err
+		}
+		if err := a.entries(r.Lines); err != nil {
+			return err
+		}
+		if !r.More || len(r.Lines) == 0 {
+			return nil
+		}
+		if req.Op == "list" { // it began so many entries before the end; from there on
+			req.Op = "export"
+			if req.Limit <= 0 || req.Limit > maxList {
+				req.Limit = maxList
+			}
+		}
+		if req.Limit > 0 {
+			if req.Limit -= len(r.Lines); req.Limit <= 0 {
+				return nil
+			}
+		}
+		req.After = r.Last
+	}
+}
+
+// maxList is the most that audit list shows.
+const maxList = 500
 
 // entry is an entry of the record as far as it is shown in text.
 type entry struct {
@@ -306,6 +329,9 @@ func (a *app) whyCmd() *cobra.Command {
 			}
 			for _, l := range r.Lines {
 				a.refusal(l)
+			}
+			if r.More {
+				a.note("older ones are left out; for more see: doorward audit list --about ID")
 			}
 			return nil
 		},

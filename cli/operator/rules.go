@@ -16,19 +16,19 @@ func (a *app) grantsCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "grants", Short: "list what goes without asking", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			r, err := ask[wire.GrantsResp](wire.PathApprove, "grants", &wire.Empty{})
+			grants, err := pages("grants", from, func(r *wire.GrantsResp) ([]wire.Grant, string) { return r.Grants, r.Next })
 			if err != nil {
 				return err
 			}
 			if a.json {
-				return a.value(map[string]any{"items": notNil(r.Grants)})
+				return a.value(map[string]any{"items": notNil(grants)})
 			}
-			if len(r.Grants) == 0 {
+			if len(grants) == 0 {
 				a.line("no grants")
 				return nil
 			}
 			rows := [][]string{{"ID", "ENDS", "USED", "LAST USE", "ALLOWS"}}
-			for _, g := range r.Grants {
+			for _, g := range grants {
 				ends := g.Kind
 				if g.Until > 0 {
 					ends = a.left(g.Until)
@@ -128,24 +128,31 @@ func (a *app) taintCmd() *cobra.Command {
 
 func (a *app) sessionCmd() *cobra.Command {
 	list := func(end string) error {
-		r, err := ask[wire.SessionResp](wire.PathApprove, "session", &wire.SessionReq{End: end})
+		req := func(after string) any {
+			r := &wire.SessionReq{After: after}
+			if after == "" {
+				r.End = end
+			}
+			return r
+		}
+		sessions, err := pages("session", req, func(r *wire.SessionResp) ([]wire.Session, string) { return r.Sessions, r.Next })
 		if err != nil {
 			return err
 		}
 		if a.json {
 			items := []map[string]any{}
-			for _, s := range r.Sessions {
+			for _, s := range sessions {
 				items = append(items, map[string]any{"cell": s.Cell, "name": s.Name, "attended": s.Attended, "by": s.By,
 					"began": time.Unix(s.Began, 0).UTC().Format(time.RFC3339)})
 			}
 			return a.value(map[string]any{"items": items})
 		}
-		if len(r.Sessions) == 0 {
+		if len(sessions) == 0 {
 			a.line("no sessions")
 			return nil
 		}
 		rows := [][]string{{"SESSION", "CELL", "BEGAN", "ATTENDED", "BY"}}
-		for _, s := range r.Sessions {
+		for _, s := range sessions {
 			rows = append(rows, []string{s.Name, s.Cell, a.at(s.Began), map[bool]string{true: "yes", false: "no"}[s.Attended],
 				s.By})
 		}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -182,6 +183,13 @@ func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 		if len(w) > 0 {
 			s.file(w[0], &r.Cards)
 		}
+		if len(w) > 1 { // one at a time
+			after := read[wire.ListFrom](m).After
+			r.Cards = slices.DeleteFunc(r.Cards, func(k wire.Card) bool { return k.ID <= after })
+			if len(r.Cards) > 1 {
+				r.Cards, r.Next = r.Cards[:1], r.Cards[0].ID
+			}
+		}
 		return r, nil, nil
 	case "show":
 		var all []wire.Card
@@ -213,6 +221,13 @@ func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 		r := &wire.GrantsResp{}
 		if len(w) > 0 {
 			s.file(w[0], &r.Grants)
+		}
+		if len(w) > 1 {
+			if read[wire.ListFrom](m).After == "" {
+				r.Next = r.Grants[0].ID
+			} else {
+				r.Grants[0].ID = "g2"
+			}
 		}
 		return r, nil, nil
 	case "revoke":
@@ -262,7 +277,7 @@ func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 		return r, nil, nil
 	case "audit":
 		q := read[wire.AuditReq](m)
-		s.note("audit %s id=%q after=%d checkpoint=%d", q.Op, q.ID, q.After, len(q.Checkpoint))
+		s.note("audit %s id=%q after=%d checkpoint=%d limit=%d", q.Op, q.ID, q.After, len(q.Checkpoint), q.Limit)
 		r := &wire.AuditResp{Last: q.After}
 		switch q.Op {
 		case "checkpoint":
@@ -274,7 +289,10 @@ func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 				r.Err = wire.Refuse(wire.CodeInternal, "entry 2: its code does not fit", "keep it")
 			}
 		default:
-			if q.After == 0 {
+			if r.More = len(w) > 0 && w[0] == "paged" && q.After < 3; r.More || q.After == 3 {
+				r.Lines = [][]byte{fmt.Appendf(nil, `{"n":%d,"time":"2030-03-10T12:00:00Z","type":"deny"}`, q.After)}
+				r.Last = q.After + 1
+			} else if q.After == 0 {
 				r.Lines, r.Last = [][]byte{
 					[]byte(`{"n":0,"time":"2030-03-10T12:00:00Z","boot":1,"type":"open"}`),
 					[]byte(`{"n":1,"time":"2030-03-10T12:00:01Z","boot":2,"type":"park","actor":"cell:main","cell":"main","call":"c1","details":{"title":"a\u001b[2Jb\u202e"}}`),

@@ -56,9 +56,14 @@ type (
 		Cut    bool   `msgpack:"c,omitempty" json:"cut,omitempty"`
 	}
 
-	// PendingResp lists cards without bodies, oldest first.
+	// ListFrom asks for a list in pages: After is the Next of the page before, empty for the first.
+	ListFrom struct {
+		After string `msgpack:"a,omitempty"`
+	}
+	// PendingResp lists cards without bodies, oldest first. Next is set where more follow, as in every list.
 	PendingResp struct {
 		Cards []Card `msgpack:"c,omitempty"`
+		Next  string `msgpack:"n,omitempty"`
 	}
 	// ShowResp is one card in full.
 	ShowResp struct {
@@ -107,6 +112,7 @@ type (
 	}
 	GrantsResp struct {
 		Grants []Grant `msgpack:"g,omitempty"`
+		Next   string  `msgpack:"n,omitempty"`
 	}
 
 	// PersonRevokeReq ends one grant, or all of an account, a session or a cell. Exactly one is set.
@@ -143,6 +149,8 @@ type (
 		Reads     *int64 `msgpack:"r,omitempty"`
 		ReadBytes *int64 `msgpack:"y,omitempty"`
 		Unix      int64  `msgpack:"u,omitempty"` // when, seconds
+
+		From int `msgpack:"i,omitempty"` // show and cedar: the first line, the Next of the page before
 	}
 	// PolicyFile is policy.toml or a .cedar file.
 	PolicyFile struct {
@@ -156,6 +164,7 @@ type (
 		Problems []string `msgpack:"p,omitempty"`
 		Notes    []string `msgpack:"n,omitempty"`
 		Widening string   `msgpack:"w,omitempty"`
+		Next     int      `msgpack:"x,omitempty"` // line of show and cedar that follows; 0 is none
 	}
 	// CheckReq runs an account's declared read under an ordinary grant.
 	CheckReq struct {
@@ -169,9 +178,11 @@ type (
 		Limit      int    `msgpack:"l,omitempty"`
 		Checkpoint []byte `msgpack:"k,omitempty"`
 	}
+	// AuditResp: with More the answer is full; what follows comes with After as Last, of list by export.
 	AuditResp struct {
 		Lines [][]byte `msgpack:"l,omitempty"`
 		Last  int64    `msgpack:"a,omitempty"`
+		More  bool     `msgpack:"m,omitempty"`
 		Err   *Error   `msgpack:"e,omitempty"`
 	}
 	// WhyReq explains the last refusals: of a call id, a host, or (empty) at all.
@@ -189,10 +200,12 @@ type (
 	}
 	// SessionReq lists live sessions, or ends one.
 	SessionReq struct {
-		End string `msgpack:"e,omitempty"`
+		End   string `msgpack:"e,omitempty"`
+		After string `msgpack:"a,omitempty"` // as in ListFrom
 	}
 	SessionResp struct {
 		Sessions []Session `msgpack:"s,omitempty"`
+		Next     string    `msgpack:"n,omitempty"`
 	}
 	// Session is one start of a cell or one run in it.
 	Session struct {
