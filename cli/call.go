@@ -215,12 +215,12 @@ func (a *app) result(r *wire.Result, fds []int, to *sink, o *options, cursor str
 	switch r.State {
 	case wire.StateDone:
 		if r.Output == nil {
-			a.note("done; its answer was collected before, or is another caller's")
-			if !a.json {
-				return nil
+			why := "done; its answer was collected before, or is another caller's"
+			if r.Err != nil {
+				why = r.Err.Reason
 			}
-			b := append(member([]byte{'{'}, "call", r.Call), ',')
-			return a.print(append(member(b, "state", string(r.State)), '}', '\n'))
+			a.note(why)
+			return a.stands(r.Call, r.State)
 		}
 		return a.emit(r.Output, fds, to, o, cursor)
 	case wire.StateParked:
@@ -241,6 +241,15 @@ func (a *app) result(r *wire.Result, fds []int, to *sink, o *options, cursor str
 	default:
 		return wire.Refuse(wire.CodeInternal, "sentinel says that the call is "+quote(string(r.State)), "")
 	}
+}
+
+// stands says with --json how a call that is well has ended and that has no answer to print.
+func (a *app) stands(id string, state wire.State) *wire.Error {
+	if !a.json {
+		return nil
+	}
+	b := append(member([]byte{'{'}, "call", id), ',')
+	return a.print(append(member(b, "state", string(state)), '}', '\n'))
 }
 
 // cursor is the flag that takes what an answer gave as next.
@@ -288,7 +297,7 @@ func (a *app) collect(verb string, args []string) *wire.Error {
 		}
 		if r.State == wire.StateRevoked || r.State == "" {
 			a.note("call " + id + " is cancelled and will not run")
-			return nil
+			return a.stands(id, wire.StateRevoked)
 		}
 		return wire.Refuse(wire.CodeNotFound, "call "+id+" is "+string(r.State)+" and cannot be cancelled",
 			"connector result "+id)

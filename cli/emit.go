@@ -120,7 +120,7 @@ func (a *app) emit(out *wire.Output, fds []int, to *sink, o *options, next strin
 	}
 	v.put("next", out.Next)
 	v.put("truncated", out.Truncated)
-	return a.jsonOut(v, to)
+	return a.jsonOut(v, out, to)
 }
 
 // remarks says on stderr what goes with an answer.
@@ -168,8 +168,22 @@ func (a *app) toFile(out *wire.Output, fds []int, size int64, to *sink) *wire.Er
 			at += int64(n)
 		}
 	}
+	return a.wrote(size, out, to)
+}
+
+// wrote says where the answer went; with --json on stdout, with what the file does not say.
+func (a *app) wrote(size int64, out *wire.Output, to *sink) *wire.Error {
 	a.note("wrote " + strconv.FormatInt(size, 10) + " bytes to " + to.path)
-	return nil
+	if !a.json {
+		return nil
+	}
+	b := append(append(member([]byte{'{'}, "out", to.path), `,"bytes":`...), strconv.FormatInt(size, 10)...)
+	for _, m := range []struct{ name, value string }{{"media", out.Media}, {"next", out.Next}, {"truncated", out.Truncated}} {
+		if m.value != "" {
+			b = member(append(b, ','), m.name, m.value)
+		}
+	}
+	return a.print(append(b, '}', '\n'))
 }
 
 func tooLarge(size int64) *wire.Error {
@@ -251,14 +265,13 @@ func (a *app) capped(b []byte, size int64) *wire.Error {
 }
 
 // jsonOut prints v as JSON.
-func (a *app) jsonOut(v *value, to *sink) *wire.Error {
+func (a *app) jsonOut(v *value, out *wire.Output, to *sink) *wire.Error {
 	b := append(v.append(nil), '\n')
 	if to.fd >= 0 {
 		if err := to.take(b); err != nil {
 			return wire.Refuse(wire.CodeInternal, "write "+quote(to.path)+": "+err.Error(), "the call itself is done")
 		}
-		a.note("wrote " + strconv.Itoa(len(b)) + " bytes to " + to.path)
-		return nil
+		return a.wrote(int64(len(b)), out, to)
 	}
 	if len(b) > jsonCap+1 && to.path != "-" {
 		return tooLarge(int64(len(b)))

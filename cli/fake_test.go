@@ -114,8 +114,8 @@ func (f *sham) sentinel(m *wire.Msg, fds []int) (any, []int, *wire.Error) {
 		case "bulk":
 			return &wire.DecideResp{Verdict: wire.Parked, Call: "c123",
 				Err: wire.Refuse(wire.CodeBulkRead, "more than 200 reads in this session", "")}, nil, nil
-		case "run":
-			return &wire.DecideResp{Verdict: wire.Run, Call: "c123"}, nil, nil
+		case "run", "rejoin":
+			return &wire.DecideResp{Verdict: wire.Run, Call: "c123", Joined: w[0] == "rejoin"}, nil, nil
 		case "refuse":
 			return nil, nil, wire.Refuse(wire.Code(w[1]), strings.Join(w[2:], " "), "")
 		default:
@@ -140,6 +140,8 @@ func (f *sham) sentinel(m *wire.Msg, fds []int) (any, []int, *wire.Error) {
 		r := &wire.Result{Call: id, State: wire.State(w[0])}
 		if len(w) > 1 {
 			switch {
+			case w[0] == "done" && w[1] == "gone":
+				r.Err = wire.Refuse(wire.CodeExpired, "the call is done; its answer was kept for 24 hours", "")
 			case w[0] == "done":
 				out, files := f.output(w[1:])
 				r.Output = out

@@ -20,7 +20,8 @@ import (
 //   - stderr: lines that begin "connector: ", without capital or full stop; an error is "code: what happened",
 //     followed by a line "connector: next: what to do".
 //   - With --json stderr holds one JSON object a line with code, reason, next and, where there is one, call; the last
-//     says how it ended. What --json prints on stdout is one JSON value and a line feed.
+//     says how it ended. What --json prints on stdout is one JSON value and a line feed: the answer; with --out where it
+//     went; of a call that is done and has no answer to print, its id and state.
 //   - Text from others is one line on stderr, whatever it held, and never moves a cursor.
 
 // Caps on what goes to stdout without --out, in bytes. A model reads it, so text is cut early; JSON cannot be cut.
