@@ -22,8 +22,9 @@ func (s *Sentinel) accountsPushed(ctx context.Context, c *daemon.Call, req *wire
 	s.mu.Lock()
 	fresh := s.instance == ""
 	s.mu.Unlock()
+	var unknown []ledger.Call
 	if fresh { // before anything can run on this link
-		s.compare(ctx, req.Checkpoint)
+		unknown = s.compare(ctx, req.Checkpoint)
 	}
 	s.mu.Lock()
 	s.instance, s.locked = req.Instance, req.Locked
@@ -39,7 +40,14 @@ func (s *Sentinel) accountsPushed(ctx context.Context, c *daemon.Call, req *wire
 	if fresh {
 		// authd repeats what was not acknowledged on this link before it answers anything, and handlers of released run
 		// in order; an answer to revoke is behind all of them.
-		go s.connected(context.WithoutCancel(ctx), req, orphans)
+		ctx := context.WithoutCancel(ctx)
+		go s.connected(ctx, req, orphans)
+		for _, c := range unknown {
+			go func() {
+				_ = s.cut(ctx, wire.GrantRef{Grant: c.Pass}) // what may be on its way ends before it is looked for
+				s.settle(ctx, c)
+			}()
+		}
 	}
 	c.Later(func(context.Context) error { // who adds an account hears when its card is there
 		s.askAccounts()
@@ -62,19 +70,35 @@ func (s *Sentinel) askAccounts() {
 }
 
 // compare holds the ledger to the checkpoint that authd keeps. Where it does not fit, what an older ledger would say of
-// approvals and grants does not count.
-func (s *Sentinel) compare(ctx context.Context, checkpoint []byte) {
+// approvals and grants does not count. That is done once for each checkpoint, which authd keeps until the record has
+// outgrown it. It returns the calls that may have run and are to be looked up.
+func (s *Sentinel) compare(ctx context.Context, checkpoint []byte) (unknown []ledger.Call) {
 	if len(checkpoint) == 0 {
-		return
+		return nil
 	}
 	err := s.ledger.Against(ctx, checkpoint)
-	if err == nil {
-		return
+	switch {
+	case err == nil:
+		return nil
+	case s.ledger.Rewound(checkpoint):
+		s.log.Warn("the ledger is still shorter than the checkpoint that authd keeps; that was dealt with", "err", err.Error())
+		return nil
 	}
 	s.log.Error("the ledger does not fit the checkpoint that authd keeps; approved calls are void", "err", err.Error())
-	if _, _, err := s.ledger.Rewind(ctx, err.Error()); err != nil {
+	calls, _, err := s.ledger.Rewind(ctx, err.Error(), checkpoint)
+	if err != nil {
 		s.log.Error("the ledger is not put right", "err", err.Error())
+		return nil
 	}
+	for _, c := range calls {
+		s.changed(c)
+		if c.State == ledger.Unknown {
+			unknown = append(unknown, c)
+		} else {
+			s.forget(c.Spool)
+		}
+	}
+	return unknown
 }
 
 // connected does what waits for authd: settle what was running, and leave the newest checkpoint. A person is asked about

@@ -103,7 +103,7 @@ func Run(ctx context.Context, p *daemon.Process) error {
 	s.orphans = found.Executing
 	if found.Suspect != "" {
 		p.Log.Error("the record may be older than what was acknowledged; approved calls are void", "reason", found.Suspect)
-		if _, _, err := l.Rewind(ctx, found.Suspect); err != nil {
+		if _, _, err := l.Rewind(ctx, found.Suspect, nil); err != nil {
 			return fmt.Errorf("start: %w", err)
 		}
 	}

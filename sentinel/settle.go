@@ -17,8 +17,9 @@ import (
 
 // A look for the mark of an unknown call. The first waits for a request that may still be on its way at the vendor;
 // only two looks without it say that it did not run.
+var lookAfter = 5 * time.Second
+
 const (
-	lookAfter = 5 * time.Second
 	looks     = 2
 	lookTries = 20 // looks that fail are repeated, each later than the one before
 )

@@ -117,10 +117,18 @@ func (l *Ledger) flushRefusals() {
 }
 
 // Rewind is for a ledger that is older than a checkpoint that somebody else kept: approved calls are void, executing
-// ones unknown, standing grants need confirming. It returns what it changed.
-func (l *Ledger) Rewind(ctx context.Context, why string) (calls []Call, grants []Grant, err error) {
+// ones unknown, standing grants need confirming. It returns what it changed. The checkpoint, which may be nil, is
+// remembered with it: see Rewound.
+func (l *Ledger) Rewind(ctx context.Context, why string, checkpoint []byte) (calls []Call, grants []Grant, err error) {
 	err = l.do(ctx, func(t *txn) error {
 		calls, grants = nil, nil
+		if checkpoint != nil {
+			s := Setting{Key: rewoundKey, Value: []byte(hexSum(checkpoint)), By: sentinel, At: t.now}
+			if err := t.put(kindSetting, s.Key, s); err != nil {
+				return err
+			}
+			t.later(func() { l.view.setSetting(s) })
+		}
 		if err := t.emit(Event{Type: EvRewound, Actor: sentinel, Details: alarmDetails{Reason: clip(why)}}); err != nil {
 			return err
 		}
@@ -163,6 +171,16 @@ func (l *Ledger) Rewind(ctx context.Context, why string) (calls []Call, grants [
 		return nil
 	})
 	return calls, grants, err
+}
+
+// rewoundKey is the setting that names the checkpoint of the last Rewind.
+const rewoundKey = "rewound"
+
+// Rewound says whether the last Rewind was for this very checkpoint. Who keeps it gives it again and again until the
+// record has outgrown it, and what a person has confirmed since holds.
+func (l *Ledger) Rewound(checkpoint []byte) bool {
+	s, ok := l.Setting(rewoundKey)
+	return ok && string(s.Value) == hexSum(checkpoint)
 }
 
 // ErrOlder is returned by Against: the ledger is not the one that the checkpoint was taken from, or an older copy of

@@ -502,7 +502,7 @@ func TestRewindVoidsWhatWasApproved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := l.Rewind(ctx, "test"); err != nil {
+	if _, _, err := l.Rewind(ctx, "test", nil); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[string]State{parked.ID: Parked, approved.ID: Revoked, executing.ID: Unknown} {
@@ -523,6 +523,30 @@ func TestRewindVoidsWhatWasApproved(t *testing.T) {
 	}
 	if _, _, err := l.Begin(ctx, u, "cell:a"); err != nil {
 		t.Error("a confirmed grant:", err)
+	}
+}
+
+// For which checkpoint the ledger was put right lasts over a restart, and is part of the record.
+func TestRewindRemembersItsCheckpoint(t *testing.T) {
+	ctx := context.Background()
+	dir := newDir(t)
+	l, _ := openAt(t, dir)
+	if l.Rewound([]byte("one")) || l.Rewound(nil) {
+		t.Error("before there was any")
+	}
+	if _, _, err := l.Rewind(ctx, "test", []byte("one")); err != nil {
+		t.Fatal(err)
+	}
+	closeNow(t, l)
+	l, _ = openAt(t, dir)
+	if !l.Rewound([]byte("one")) || l.Rewound([]byte("two")) || l.Rewound(nil) {
+		t.Error("after a restart")
+	}
+	if r, err := l.Verify(ctx, nil); err != nil || len(r.Findings) != 0 {
+		t.Error(r, err)
+	}
+	if _, _, err := l.Rewind(ctx, "test", nil); err != nil || !l.Rewound([]byte("one")) {
+		t.Error("one without a checkpoint forgets nothing:", err)
 	}
 }
 
