@@ -166,6 +166,22 @@ func TestFaultsOfAPolicyFit(t *testing.T) {
 	}
 }
 
+// A policy that could not be kept is refused before anybody approves it.
+func TestAPolicyTooLargeToKeepIsRefused(t *testing.T) {
+	s := newSentinel(t)
+	req := &wire.PolicyReq{Op: "load"}
+	for i := range 4 {
+		req.Files = append(req.Files, wire.PolicyFile{Name: fmt.Sprintf("own%d.cedar", i), Body: []byte(strings.Repeat("// x\n", 10_000))})
+	}
+	if _, err := s.policyVerb(t.Context(), ada(), req); codeOf(err) != wire.CodeTooLarge {
+		t.Error(err)
+	}
+	req.Files = req.Files[:1] // the control
+	if _, err := s.policyVerb(t.Context(), ada(), req); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestPagesOfLines(t *testing.T) {
 	var all []string
 	for i := range 20_000 {

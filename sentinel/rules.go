@@ -17,6 +17,7 @@ import (
 
 	"github.com/doorward/doorward/internal/daemon"
 	"github.com/doorward/doorward/internal/wire"
+	"github.com/doorward/doorward/sentinel/ledger"
 	"github.com/doorward/doorward/sentinel/policy"
 )
 
@@ -185,6 +186,9 @@ func (s *Sentinel) policyVerb(ctx context.Context, c *daemon.Call, req *wire.Pol
 	value, err := json.Marshal(asList(set.Files()))
 	if err != nil {
 		return nil, err
+	}
+	if len(value) > ledger.MaxSetting { // else it would fail once it is approved
+		return nil, wire.Refuse(wire.CodeTooLarge, "the policy is larger than the record can keep", "say the same in less")
 	}
 	if v, ok := s.ledger.Setting(policyKey); ok && bytes.Equal(v.Value, value) {
 		s.policy.Store(set) // decided already; the admin's limits may be others than when it was taken up
