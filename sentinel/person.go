@@ -249,16 +249,8 @@ func (s *Sentinel) revoke(ctx context.Context, c *daemon.Call, req *wire.PersonR
 		}
 	}
 	s.mu.Unlock()
-	for _, l := range under { // all of them before any is waited for
-		if err := s.voidGrant(ctx, l.call.Pass); err != nil {
-			r.Lines = append(r.Lines, "authd did not void the grant of call "+l.call.ID+": "+err.Error())
-		}
-		if err := s.cut(ctx, wire.GrantRef{Grant: l.call.Pass}); err != nil {
-			r.Lines = append(r.Lines, "call "+l.call.ID+" could not be cut on the wire: "+err.Error())
-		}
-	}
+	r.Lines = append(r.Lines, s.endAll(ctx, under, wire.CodeRevoked, "a person revoked it")...)
 	for _, l := range under {
-		s.abandon(ctx, l, wire.CodeRevoked, "a person revoked it")
 		r.MayHaveRun = append(r.MayHaveRun, s.mayHaveRun(ctx, l)...)
 		r.Lines = append(r.Lines, fmt.Sprintf("%s %s %s, which ran, is cut", l.call.ID, l.call.Connector, l.call.Method))
 	}
@@ -314,75 +306,6 @@ func (s *Sentinel) mayHaveRun(ctx context.Context, l *live) []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("%s %s %s is %s", now.ID, now.Connector, now.Method, now.State)}
-}
-
-// stop is the switch, in the order of design section 7. Turning it on again is a widening.
-func (s *Sentinel) stop(ctx context.Context, c *daemon.Call, req *wire.StopReq) (*wire.Report, error) {
-	by := actor(c.Peer)
-	what := orElse(req.Cell, "all cells")
-	r := new(wire.Report)
-	if req.Resume {
-		id, err := s.widen(ctx, widening{Kind: widenResume, About: req.Cell, Lines: []string{what + " may ask again"}},
-			"start "+what+" again", by)
-		if err != nil {
-			return nil, err
-		}
-		r.Widening = id
-		return r, nil
-	}
-	ctx = context.WithoutCancel(ctx) // a person who hangs up does not stop a stop
-	if err := s.ledger.PutSetting(ctx, stopKey(req.Cell), []byte(by), by, nil); err != nil {
-		return nil, s.ledgerError(err)
-	}
-	r.Lines = append(r.Lines, "no new grants for "+what)
-	ref := wire.GrantRef{Cell: req.Cell, All: req.Cell == ""}
-	var ended wire.RevokeResp
-	if err := s.authd.Call(ctx, "revoke", &ref, &ended); err != nil {
-		r.Lines = append(r.Lines, "authd did not answer; it voids every grant when its link is down: "+err.Error())
-	} else {
-		r.Lines = append(r.Lines, fmt.Sprintf("authd voided %d live grants", len(ended.Grants)))
-	}
-	s.mu.Lock()
-	var running []*live
-	for _, l := range s.live {
-		if req.Cell == "" || l.call.Cell == req.Cell {
-			running = append(running, l)
-		}
-	}
-	s.mu.Unlock()
-	if err := s.cut(ctx, ref); err != nil {
-		r.Lines = append(r.Lines, "egress did not answer; nothing leaves while it is down: "+err.Error())
-	} else {
-		r.Lines = append(r.Lines, "egress cut the live traffic")
-	}
-	for _, l := range running { // those that sentinel executes carry no cell at authd and egress
-		_ = s.voidGrant(ctx, l.call.Pass) // abandon does it again and says if it fails
-		_ = s.cut(ctx, wire.GrantRef{Grant: l.call.Pass})
-	}
-	for _, l := range running {
-		s.abandon(ctx, l, wire.CodeStopped, "a person stopped the cell")
-	}
-	dropped, executing, err := s.ledger.DropParked(ctx, req.Cell, by, string(wire.CodeStopped), "a person stopped the cell")
-	if err != nil {
-		return nil, s.ledgerError(err)
-	}
-	for _, d := range dropped {
-		s.forget(d.Spool)
-		s.changed(d)
-	}
-	r.Lines = append(r.Lines, fmt.Sprintf("%d parked calls are dropped", len(dropped)))
-	if req.Cell == "" { // the cards of accounts went with them, and are asked again
-		s.askAccounts()
-	}
-	for _, l := range running {
-		r.MayHaveRun = append(r.MayHaveRun, s.mayHaveRun(ctx, l)...)
-	}
-	for _, e := range executing {
-		r.MayHaveRun = append(r.MayHaveRun, fmt.Sprintf("%s %s %s was running", e.ID, e.Connector, e.Method))
-	}
-	r.MayHaveRun = few(r.MayHaveRun, "doorward audit list")
-	r.Lines = append(r.Lines, "the cell is not frozen: no daemon of cells runs on this machine")
-	return r, nil
 }
 
 // sessionVerb lists the sessions that live, or ends one.

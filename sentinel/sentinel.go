@@ -48,6 +48,8 @@ type Sentinel struct {
 	complained atomic.Int64 // when the log last said that the record cannot be written, seconds
 	unasked    atomic.Bool  // an account or a grant found no room to be put up for decision
 
+	halted atomic.Pointer[map[string]string] // stops that are not on record yet: by whom, by key of the setting; or nil
+
 	mu        sync.Mutex // guards what follows
 	instance  string     // of authd; empty while its link is down
 	locked    bool
@@ -225,15 +227,6 @@ func (s *Sentinel) running(who peer.Identity) error {
 	return nil
 }
 
-func (s *Sentinel) stopped(cell string) error {
-	for _, key := range []string{stopKey(""), stopKey(cell)} {
-		if v, ok := s.ledger.Setting(key); ok && len(v.Value) > 0 {
-			return wire.Refuse(wire.CodeStopped, "a person has stopped this cell", "only a person can start it again")
-		}
-	}
-	return nil
-}
-
 // session is the caller's, begun when it is first seen. Until the cells' daemon tells otherwise, nobody attends it.
 func (s *Sentinel) session(who peer.Identity) (_ ledger.Session, attended bool, _ error) {
 	id := sessionID(who)
@@ -266,6 +259,7 @@ func (s *Sentinel) expire(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
+		s.recordHalts(ctx)
 		calls, _, err := s.ledger.Expire(ctx)
 		if err != nil && ctx.Err() == nil {
 			s.log.Error("what is due does not expire", "err", err.Error())

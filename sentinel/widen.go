@@ -176,7 +176,11 @@ func (s *Sentinel) apply(ctx context.Context, c ledger.Call, by string) error {
 		}
 		return s.adopt(ctx, w.Value, by, details)
 	case widenResume:
-		return s.ledger.PutSetting(ctx, stopKey(w.About), nil, by, details)
+		if err := s.ledger.PutSetting(ctx, stopKey(w.About), nil, by, details); err != nil {
+			return err
+		}
+		s.unhalt(stopKey(w.About))
+		return nil
 	case widenClear:
 		return s.clearLabels(ctx, w.About, by, details)
 	case widenConfirm:

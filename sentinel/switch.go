@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/doorward/doorward/internal/daemon"
+	"github.com/doorward/doorward/internal/wire"
+)
+
+// switchFor is how long the switch waits for one daemon: one that hangs must not keep the others from being told.
+var switchFor = 3 * time.Second
+
+// stop is the switch, in the order of design section 7. Turning it on again is a widening. Nothing that fails on the way
+// keeps the rest from being done: a full disk least of all.
+func (s *Sentinel) stop(ctx context.Context, c *daemon.Call, req *wire.StopReq) (*wire.Report, error) {
+	by := actor(c.Peer)
+	what := orElse(req.Cell, "all cells")
+	r := new(wire.Report)
+	if req.Resume {
+		id, err := s.widen(ctx, widening{Kind: widenResume, About: req.Cell, Lines: []string{what + " may ask again"}},
+			"start "+what+" again", by)
+		if err != nil {
+			return nil, err
+		}
+		r.Widening = id
+		return r, nil
+	}
+	ctx = context.WithoutCancel(ctx) // a person who hangs up does not stop a stop
+	err := s.ledger.PutSetting(ctx, stopKey(req.Cell), []byte(by), by, nil)
+	if err != nil {
+		s.halt(stopKey(req.Cell), by)
+	}
+	r.Lines = append(r.Lines, "no new grants for "+what)
+	if err != nil {
+		r.Lines = append(r.Lines, "the stop is not on record yet and would not outlast a restart of sentinel: "+
+			s.ledgerError(err).Error())
+	}
+	ref := wire.GrantRef{Cell: req.Cell, All: req.Cell == ""}
+	var ended wire.RevokeResp
+	if err := inTimeOf(ctx, func(ctx context.Context) error { return s.authd.Call(ctx, "revoke", &ref, &ended) }); err != nil {
+		r.Lines = append(r.Lines, "authd did not answer; it voids every grant when its link is down: "+err.Error())
+	} else {
+		r.Lines = append(r.Lines, fmt.Sprintf("authd voided %d live grants", len(ended.Grants)))
+	}
+	s.mu.Lock()
+	var running []*live
+	for _, l := range s.live {
+		if req.Cell == "" || l.call.Cell == req.Cell {
+			running = append(running, l)
+		}
+	}
+	s.mu.Unlock()
+	if err := inTimeOf(ctx, func(ctx context.Context) error { return s.cut(ctx, ref) }); err != nil {
+		r.Lines = append(r.Lines, "egress did not answer; nothing leaves while it is down: "+err.Error())
+	} else {
+		r.Lines = append(r.Lines, "egress cut the live traffic")
+	}
+	s.endAll(ctx, running, wire.CodeStopped, whyStopped) // those that sentinel executes carry no cell at authd and egress
+	n, may, err := s.dropAll(ctx, req.Cell, by)
+	if err != nil {
+		r.Lines = append(r.Lines, "what waits is not dropped yet, and does not run: "+s.ledgerError(err).Error())
+	} else {
+		r.Lines = append(r.Lines, fmt.Sprintf("%d parked calls are dropped", n))
+	}
+	if req.Cell == "" { // the cards of accounts went with them, and are asked again
+		s.askAccounts()
+	}
+	for _, l := range running {
+		r.MayHaveRun = append(r.MayHaveRun, s.mayHaveRun(ctx, l)...)
+	}
+	r.MayHaveRun = few(append(r.MayHaveRun, may...), "doorward audit list")
+	r.Lines = append(r.Lines, "the cell is not frozen: no daemon of cells runs on this machine")
+	return r, nil
+}
+
+const whyStopped = "a person stopped the cell"
+
+// dropAll takes back what waits of a cell, or of all, and says how much that was and what may have run.
+func (s *Sentinel) dropAll(ctx context.Context, cell, by string) (n int, mayHaveRun []string, err error) {
+	dropped, executing, err := s.ledger.DropParked(ctx, cell, by, string(wire.CodeStopped), whyStopped)
+	for _, d := range dropped {
+		s.forget(d.Spool)
+		s.changed(d)
+	}
+	for _, e := range executing {
+		mayHaveRun = append(mayHaveRun, fmt.Sprintf("%s %s %s was running", e.ID, e.Connector, e.Method))
+	}
+	return len(dropped), mayHaveRun, err
+}
+
+func inTimeOf(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, switchFor)
+	defer cancel()
+	return f(ctx)
+}
+
+// endAll ends calls that run: each is voided and cut before any is waited for. It says what could not be done.
+func (s *Sentinel) endAll(ctx context.Context, all []*live, code wire.Code, why string) []string {
+	trouble := make([][]string, len(all))
+	var told sync.WaitGroup
+	for i, l := range all {
+		told.Go(func() {
+			void := func(ctx context.Context) error { return s.voidGrant(ctx, l.call.Pass) }
+			if err := inTimeOf(ctx, void); err != nil {
+				trouble[i] = append(trouble[i], "authd did not void the grant of call "+l.call.ID+": "+err.Error())
+			}
+			cut := func(ctx context.Context) error { return s.cut(ctx, wire.GrantRef{Grant: l.call.Pass}) }
+			if err := inTimeOf(ctx, cut); err != nil {
+				trouble[i] = append(trouble[i], "call "+l.call.ID+" could not be cut on the wire: "+err.Error())
+			}
+		})
+	}
+	told.Wait()
+	over := make(chan struct{})
+	go func() {
+		var ended sync.WaitGroup
+		for _, l := range all {
+			ended.Go(func() { s.abandon(ctx, l, code, why) })
+		}
+		ended.Wait()
+		close(over)
+	}()
+	var out []string
+	for _, t := range trouble {
+		out = append(out, t...)
+	}
+	select {
+	case <-over:
+	case <-time.After(joinFor + switchFor):
+		out = append(out, "not all of them have ended yet; the record will say how")
+	}
+	return out
+}
+
+// stopped refuses where a person has turned the switch off.
+func (s *Sentinel) stopped(cell string) error {
+	halted := s.halted.Load()
+	for _, key := range []string{stopKey(""), stopKey(cell)} {
+		v, ok := s.ledger.Setting(key)
+		if off := ok && len(v.Value) > 0; off || halted != nil && (*halted)[key] != "" {
+			return wire.Refuse(wire.CodeStopped, "a person has stopped this cell", "only a person can start it again")
+		}
+	}
+	return nil
+}
+
+// halt turns the switch off where the record cannot say so; recordHalts makes up for it.
+func (s *Sentinel) halt(key, by string) {
+	s.changeHalts(func(m map[string]string) { m[key] = by })
+}
+
+func (s *Sentinel) unhalt(key string) {
+	s.changeHalts(func(m map[string]string) { delete(m, key) })
+}
+
+func (s *Sentinel) changeHalts(change func(map[string]string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := map[string]string{}
+	if have := s.halted.Load(); have != nil {
+		next = maps.Clone(*have)
+	}
+	if change(next); len(next) == 0 {
+		s.halted.Store(nil)
+		return
+	}
+	s.halted.Store(&next)
+}
+
+// recordHalts puts on record which cells were stopped while it could not be written.
+func (s *Sentinel) recordHalts(ctx context.Context) {
+	halted := s.halted.Load()
+	if halted == nil {
+		return
+	}
+	for key, by := range *halted {
+		if s.ledger.PutSetting(ctx, key, []byte(by), by, nil) != nil {
+			return // the ledger says in the log what ails it
+		}
+		if _, _, err := s.dropAll(ctx, strings.TrimPrefix(key, stopKey("")), by); err != nil {
+			return
+		}
+		s.unhalt(key)
+	}
+}
