@@ -6,12 +6,14 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/doorward/doorward/internal/daemon"
 	"github.com/doorward/doorward/internal/wire"
+	"github.com/doorward/doorward/sentinel/ledger"
 )
 
 // switchFor is how long the switch waits for one daemon: one that hangs must not keep the others from being told.
@@ -63,7 +65,7 @@ func (s *Sentinel) stop(ctx context.Context, c *daemon.Call, req *wire.StopReq) 
 		r.Lines = append(r.Lines, "egress cut the live traffic")
 	}
 	s.endAll(ctx, running, wire.CodeStopped, whyStopped) // those that sentinel executes carry no cell at authd and egress
-	n, may, err := s.dropAll(ctx, req.Cell, by)
+	n, executing, err := s.dropAll(ctx, req.Cell, by)
 	if err != nil {
 		r.Lines = append(r.Lines, "what waits is not dropped yet, and does not run: "+s.ledgerError(err).Error())
 	} else {
@@ -75,24 +77,26 @@ func (s *Sentinel) stop(ctx context.Context, c *daemon.Call, req *wire.StopReq) 
 	for _, l := range running {
 		r.MayHaveRun = append(r.MayHaveRun, s.mayHaveRun(ctx, l)...)
 	}
-	r.MayHaveRun = few(append(r.MayHaveRun, may...), "doorward audit list")
+	for _, e := range executing {
+		if !slices.ContainsFunc(running, func(l *live) bool { return l.call.ID == e.ID }) {
+			r.MayHaveRun = append(r.MayHaveRun, fmt.Sprintf("%s %s %s was running", e.ID, e.Connector, e.Method))
+		}
+	}
+	r.MayHaveRun = few(r.MayHaveRun, "doorward audit list")
 	r.Lines = append(r.Lines, "the cell is not frozen: no daemon of cells runs on this machine")
 	return r, nil
 }
 
 const whyStopped = "a person stopped the cell"
 
-// dropAll takes back what waits of a cell, or of all, and says how much that was and what may have run.
-func (s *Sentinel) dropAll(ctx context.Context, cell, by string) (n int, mayHaveRun []string, err error) {
+// dropAll takes back what waits of a cell, or of all. It says how much that was, and what was executing then.
+func (s *Sentinel) dropAll(ctx context.Context, cell, by string) (n int, executing []ledger.Call, err error) {
 	dropped, executing, err := s.ledger.DropParked(ctx, cell, by, string(wire.CodeStopped), whyStopped)
 	for _, d := range dropped {
 		s.forget(d.Spool)
 		s.changed(d)
 	}
-	for _, e := range executing {
-		mayHaveRun = append(mayHaveRun, fmt.Sprintf("%s %s %s was running", e.ID, e.Connector, e.Method))
-	}
-	return len(dropped), mayHaveRun, err
+	return len(dropped), executing, err
 }
 
 func inTimeOf(ctx context.Context, f func(context.Context) error) error {
@@ -118,23 +122,20 @@ func (s *Sentinel) endAll(ctx context.Context, all []*live, code wire.Code, why 
 		})
 	}
 	told.Wait()
-	over := make(chan struct{})
-	go func() {
-		var ended sync.WaitGroup
-		for _, l := range all {
-			ended.Go(func() { s.abandon(ctx, l, code, why) })
-		}
-		ended.Wait()
-		close(over)
-	}()
+	for _, l := range all {
+		go s.abandon(ctx, l, code, why)
+	}
 	var out []string
 	for _, t := range trouble {
 		out = append(out, t...)
 	}
-	select {
-	case <-over:
-	case <-time.After(joinFor + switchFor):
-		out = append(out, "not all of them have ended yet; the record will say how")
+	tick := time.NewTicker(5 * time.Millisecond) // the worker's word, or who waits for it, may end one too
+	defer tick.Stop()
+	runs := func(l *live) bool { return s.liveOf(l.call.Pass) != nil }
+	for end := time.Now().Add(joinFor + switchFor); slices.ContainsFunc(all, runs); {
+		if <-tick.C; time.Now().After(end) {
+			return append(out, "not all of them have ended yet; the record will say how")
+		}
 	}
 	return out
 }
