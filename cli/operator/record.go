@@ -425,6 +425,9 @@ func (a *app) watch(ctx context.Context, command []string) error {
 			after = 0
 			continue
 		}
+		if missed := r.Last - after - int64(len(r.Events)); after >= 0 && missed > 0 {
+			a.note(strconv.FormatInt(missed, 10) + " events came too fast to be told: doorward pending, doorward audit list")
+		}
 		after = r.Last
 		for i := range r.Events {
 			if err := a.event(ctx, &r.Events[i], command); err != nil {

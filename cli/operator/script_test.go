@@ -309,7 +309,11 @@ func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 			return &wire.WatchResp{Last: 1}, nil, nil
 		}
 		if q.After == 1 {
-			return &wire.WatchResp{Last: 2, Events: []wire.Event{{ID: "c1", State: wire.StateParked,
+			last := int64(2)
+			if len(w) > 0 && w[0] == "lossy" {
+				last = 5
+			}
+			return &wire.WatchResp{Last: last, Events: []wire.Event{{ID: "c1", State: wire.StateParked,
 				Summary: "demo create\x1b[2J", Unix: 1900000000}}}, nil, nil
 		}
 		return nil, nil, wire.Refuse(wire.CodeUnavailable, "the script ends here", "")
