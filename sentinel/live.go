@@ -326,11 +326,10 @@ func (s *Sentinel) end(ctx context.Context, l *live, o ledger.Outcome) {
 		s.log.Error("the end of a call is not recorded", "call", l.call.ID, "err", err.Error())
 	}
 	s.drop(l)
-	if err == nil || len(r.list) == 0 {
-		r.written(err)
-	} else { // it has ended already, or could not: what was told of it is told all the same
-		_, err := s.ledger.Tell(ctx, l.call.Pass, r.list...)
-		r.written(err)
+	if err == nil {
+		r.written(nil)
+	} else { // it has ended already, or could not: what was told of it is recorded all the same
+		s.writeTold(ctx, l, r)
 	}
 	if err == nil {
 		s.changed(c)
@@ -356,142 +355,6 @@ func (s *Sentinel) late(ctx context.Context, req *wire.FinishReq, worker string)
 	}
 	if req.Outcome == wire.OutcomeDone && c.Status >= 200 && c.Status < 400 {
 		s.settled(ctx, c, ledger.Outcome{State: ledger.Done, Object: req.Object})
-	}
-}
-
-// sentReport is egress's word of one request. It counts at once; it is acknowledged when it is durable.
-func (s *Sentinel) sentReport(ctx context.Context, c *daemon.Call, req *wire.SentReq) (*wire.Empty, error) {
-	id := fmt.Sprintf("%s/%d", req.Instance, req.Seq)
-	l := s.liveOf(req.Grant)
-	if l != nil {
-		l.tell(func() {
-			if !l.sentIDs[id] { // egress repeats a report until it is answered
-				l.sentIDs[id] = true
-				l.sent = append(l.sent, *req)
-			}
-		})
-	}
-	left := req.Status != 0 || req.Err == nil || req.Left
-	told := ledger.Told{Sent: &ledger.Sent{Pass: req.Grant, Host: req.Host, Method: req.Method, Path: req.Entry,
-		Status: req.Status, Out: req.Out, In: req.In, Err: errorCode(req.Err), Report: id}}
-	write := func(ctx context.Context) error { return s.sentLate(ctx, told) }
-	if left && l != nil {
-		write = s.say(l, told)
-	}
-	c.Later(func(ctx context.Context) error {
-		if req.Err != nil {
-			s.refused("egress", "worker:"+req.Worker, req.Grant, req.Err.Code, req.Err.Reason)
-		}
-		if !left {
-			return nil
-		}
-		return write(ctx)
-	})
-	return &wire.Empty{}, nil
-}
-
-// sentLate records a request of a call that is not live; an unknown one it may settle.
-func (s *Sentinel) sentLate(ctx context.Context, told ledger.Told) error {
-	call, err := s.ledger.Tell(ctx, told.Sent.Pass, told)
-	if err != nil && !errors.Is(err, ledger.ErrNotFound) {
-		return s.ledgerError(err)
-	}
-	if err == nil && call.State == ledger.Unknown {
-		if o := s.witnessed(ctx, &call); o.State != ledger.Unknown && !o.NotRun {
-			s.settled(ctx, call, o)
-		}
-	}
-	return nil
-}
-
-// released is authd's word that a credential went out. It counts at once, before a later answer on the link is read;
-// it is acknowledged when it is durable, and authd repeats it until then. Of a call that an earlier run of sentinel
-// began only the record counts, so there it is durable before a later answer is read.
-func (s *Sentinel) released(ctx context.Context, c *daemon.Call, req *wire.ReleasedReq) (*wire.Empty, error) {
-	told := ledger.Told{Release: &ledger.Release{Pass: req.Grant, Seq: int64(req.Seq), Entry: fmt.Sprint(req.Entry)}}
-	l := s.liveOf(req.Grant)
-	if l == nil {
-		if _, err := s.ledger.Tell(ctx, req.Grant, told); err != nil && !errors.Is(err, ledger.ErrNotFound) {
-			return nil, s.ledgerError(err)
-		}
-		return &wire.Empty{}, nil
-	}
-	l.tell(func() { l.released[req.Seq] = true })
-	if l.ticket != nil {
-		l.ticket.Go()
-	}
-	c.Later(s.say(l, told))
-	return &wire.Empty{}, nil
-}
-
-// reports are what was told of one live call and the record does not have yet. They are written in one transaction: with
-// the call's end, or when there are reportsMost or the first is reportsWait old. Who told them is answered then, and
-// tells them again until it is: so nothing is lost when sentinel ends meanwhile.
-type reports struct {
-	list  []ledger.Told
-	timer *time.Timer
-	done  chan struct{} // closed when err says whether they are durable
-	err   error
-}
-
-const (
-	reportsMost = 64
-	reportsWait = 50 * time.Millisecond
-)
-
-func (r *reports) written(err error) {
-	r.err = err
-	if r.done != nil {
-		close(r.done)
-	}
-}
-
-// say has a report of a live call written, and returns what waits until it is.
-func (s *Sentinel) say(l *live, told ledger.Told) func(context.Context) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r := l.unsaid
-	if r == nil {
-		r = &reports{done: make(chan struct{})}
-		r.timer = time.AfterFunc(reportsWait, func() { s.write(l, r) })
-		l.unsaid = r
-	}
-	if r.list = append(r.list, told); len(r.list) == reportsMost {
-		r.timer.Reset(0)
-	}
-	return func(ctx context.Context) error {
-		select {
-		case <-r.done:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if r.err != nil {
-			return s.ledgerError(r.err)
-		}
-		return nil
-	}
-}
-
-// take is what is to be written of the call, if that still is of (nil is any): whoever takes it writes it.
-func (l *live) take(of *reports) *reports {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r := l.unsaid
-	if r == nil || of != nil && r != of {
-		return new(reports)
-	}
-	l.unsaid = nil
-	r.timer.Stop()
-	return r
-}
-
-func (s *Sentinel) write(l *live, of *reports) {
-	if r := l.take(of); len(r.list) > 0 {
-		if l.ticket != nil {
-			l.ticket.Go() // the call comes before what is told of it
-		}
-		_, err := s.ledger.Tell(context.WithoutCancel(s.lifetime), l.call.Pass, r.list...)
-		r.written(err)
 	}
 }
 
