@@ -24,7 +24,6 @@ import (
 
 // Run is the daemon.
 func Run(ctx context.Context, p *daemon.Process) error {
-	daemon.OneThread()
 	debug.SetGCPercent(200) // the heap is small and mostly short-lived
 	workers, err := p.Listener("egress-worker")
 	if err != nil {
