@@ -22,7 +22,7 @@ func serveEcho(path string) error {
 		return err
 	}
 	OneThread()
-	s := &Server{Name: "bench", Listener: peer.NewListener(ln, peertest.Worker("a"), nil), Log: newLog(os.Stderr, "b"),
+	s := &Server{Name: "bench", Listener: peer.NewListener(ln, peertest.Worker("a"), nil), Log: newLog(os.Stderr, "b", false),
 		Verbs: []Verb{On("echo", peer.Workers, echo).InOrder()}}
 	return s.Serve(context.Background())
 }
@@ -36,7 +36,7 @@ func BenchmarkCall(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer func() { _ = server.Process.Kill(); _ = server.Wait() }()
-	c := &Client{Path: path, Log: newLog(b.Output(), "b")}
+	c := &Client{Path: path, Log: newLog(b.Output(), "b", false)}
 	req, resp := &echoReq{Text: fmt.Sprintf("%040d", 1)}, &echoResp{}
 	for try := 0; ; try++ {
 		err := c.Call(b.Context(), "echo", req, resp)

@@ -50,7 +50,7 @@ type Process struct {
 // Main runs a daemon and ends the process: with 0 after SIGTERM or SIGINT or when run returns nil, else with 1 and one
 // line that says why.
 func Main(name string, run func(context.Context, *Process) error) {
-	log := newLog(os.Stderr, name)
+	log := newLog(os.Stderr, name, toJournal())
 	err := start(name, log, run)
 	if err != nil {
 		log.Error("ended", KeyErr, err.Error())

@@ -16,12 +16,12 @@ import (
 // kept are the environment variables that a daemon reads; all come from the service manager.
 var kept = []string{
 	"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID",
-	"STATE_DIRECTORY", "CONFIGURATION_DIRECTORY", "CREDENTIALS_DIRECTORY",
+	"STATE_DIRECTORY", "CONFIGURATION_DIRECTORY", "CREDENTIALS_DIRECTORY", "JOURNAL_STREAM",
 }
 
 // harmless are those that systemd.exec(5) sets besides. They are forgotten, but do not matter before that.
 var harmless = []string{
-	"PATH", "LANG", "USER", "LOGNAME", "HOME", "SHELL", "INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID",
+	"PATH", "LANG", "USER", "LOGNAME", "HOME", "SHELL", "INVOCATION_ID", "SYSTEMD_EXEC_PID",
 	"MEMORY_PRESSURE_WATCH", "MEMORY_PRESSURE_WRITE", "RUNTIME_DIRECTORY", "LISTEN_PIDFDID", "TRIGGER_UNIT",
 	"TRIGGER_PATH", "TRIGGER_TIMER_REALTIME_USEC", "TRIGGER_TIMER_MONOTONIC_USEC",
 }

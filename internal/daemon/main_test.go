@@ -386,3 +386,40 @@ func TestCredentialsAreHeldToTheirForm(t *testing.T) {
 		t.Errorf("absent: %v", err)
 	}
 }
+
+// In the journal each line has its priority; elsewhere, and where $JOURNAL_STREAM names another file, there is none.
+func TestPrioritiesAreForTheJournal(t *testing.T) {
+	needCgroup2(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var st syscall.Stat_t
+	if err := syscall.Fstat(int(w.Fd()), &st); err != nil {
+		t.Fatal(err)
+	}
+	for stream, want := range map[string]string{
+		strconv.FormatUint(st.Dev, 10) + ":" + strconv.FormatUint(st.Ino, 10): "<3>{", "1:1": "{", "": "{",
+	} {
+		cmd := exec.Command("/proc/self/exe", "shim", "fails")
+		cmd.Env, cmd.Stderr = []string{"JOURNAL_STREAM=" + stream, "FOREIGN=1"}, w
+		if err := cmd.Run(); err == nil {
+			t.Fatal("it did not fail")
+		}
+		buf := make([]byte, 4096)
+		n, err := r.Read(buf)
+		if line := strings.TrimPrefix(string(buf[:n]), "ERROR: ld.so:"); err != nil || !strings.HasPrefix(line, want) {
+			t.Errorf("stream %q: %s, %v", stream, line, err)
+		}
+	}
+	w.Close()
+	var out bytes.Buffer
+	log := newLog(&out, "d", true).With("x", 1)
+	log.Warn("one")
+	log.Info("two")
+	if lines := strings.Split(out.String(), "\n"); len(lines) != 3 || !strings.HasPrefix(lines[0], "<4>{") ||
+		!strings.HasPrefix(lines[1], "<6>{") || !strings.Contains(lines[1], `"x":1`) {
+		t.Errorf("wrote %s", out.String())
+	}
+}
