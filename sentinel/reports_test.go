@@ -117,3 +117,18 @@ func TestWhatIsToldTooLate(t *testing.T) {
 		t.Errorf("%d reports are on the record, want 2", n)
 	}
 }
+
+// A refusal under a read that runs names its call, though the record of that call has not begun.
+func TestARefusalNamesTheCallThatRuns(t *testing.T) {
+	s := newSentinel(t)
+	l := beginRead(t, s)
+	s.refused("egress", "worker:demo", l.call.Pass, "bad_surrogate", "no surrogate")
+	all := s.entries(t)
+	last := all[len(all)-1]
+	if last.Call != l.call.ID || last.Cell != "work" {
+		t.Errorf("the refusal is of call %q in cell %q", last.Call, last.Cell)
+	}
+	if before := all[len(all)-2]; before.Type != ledger.EvStart || before.Call != l.call.ID {
+		t.Errorf("before it stands %s of %q", before.Type, before.Call)
+	}
+}

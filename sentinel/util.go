@@ -157,7 +157,12 @@ func stateCode(s ledger.State) wire.Code {
 // refused puts a refusal into the record that belongs to no call's own row.
 func (s *Sentinel) refused(by, who, about string, code wire.Code, detail string) {
 	r := ledger.Refusal{By: by, Host: who, Reason: string(code), Detail: detail, More: map[string]string{"about": about}}
-	if c, err := s.ledger.CallOf(s.lifetime, about); err == nil {
+	if l := s.liveOf(about); l != nil {
+		r.Cell, r.Call = l.call.Cell, l.call.ID
+		if l.ticket != nil {
+			l.ticket.Go() // the call comes before what is refused of it
+		}
+	} else if c, err := s.ledger.CallOf(s.lifetime, about); err == nil {
 		r.Cell, r.Call = c.Cell, c.ID
 	}
 	if err := s.ledger.Refused(s.lifetime, r); err != nil && s.lifetime.Err() == nil {
