@@ -197,7 +197,7 @@ func (s *Sentinel) list(_ context.Context, c *daemon.Call, req *wire.ListReq) (*
 		}
 		lc := wire.ListConnector{Name: v.Vendor, Setting: set.Setting(v.Vendor)}
 		for _, a := range s.accountsOf(v.Vendor) {
-			health := a.Health
+			health := s.healthOf(&a)
 			if !s.decided(&a) {
 				health = wire.CodeNotConnected
 			}

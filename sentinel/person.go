@@ -343,8 +343,12 @@ func (s *Sentinel) taint(ctx context.Context, c *daemon.Call, req *wire.TaintReq
 	return r, nil
 }
 
-// check runs an account's declared read as an ordinary call of nobody's cell, on the record.
+// check runs an account's declared read as an ordinary call of nobody's cell, on the record. Without a name it asks no
+// vendor, but says which accounts need attention by what the vendors answered last.
 func (s *Sentinel) check(ctx context.Context, c *daemon.Call, req *wire.CheckReq) (*wire.Output, error) {
+	if req.Account == "" {
+		return s.unwell()
+	}
 	s.mu.Lock()
 	a, ok := s.accounts[req.Account]
 	s.mu.Unlock()

@@ -45,6 +45,7 @@ type Sentinel struct {
 	egress   *daemon.Client
 	lifetime context.Context // of the daemon: work that outlives its asker
 
+	health     health
 	complained atomic.Int64 // when the log last said that the record cannot be written, seconds
 	unasked    atomic.Bool  // an account or a grant found no room to be put up for decision
 

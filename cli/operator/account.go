@@ -250,10 +250,26 @@ func accountCard(k *wire.Card, name string) bool {
 		slices.ContainsFunc(k.Fields, func(f wire.Field) bool { return slices.Contains(f.Values, name) }))
 }
 
+// accounts are authd's, with what sentinel knows of the vendors' last answers. Where sentinel does not say, the list is
+// authd's alone.
 func accounts() ([]wire.Account, error) {
 	r, err := ask[wire.AccountsResp](wire.PathAuthdAdmin, "list", &wire.Empty{})
 	if err != nil {
 		return nil, err
+	}
+	var unwell []struct {
+		Login  int64     `json:"login"`
+		Health wire.Code `json:"health"`
+	}
+	if out, err := ask[wire.Output](wire.PathApprove, "check", &wire.CheckReq{}); err == nil {
+		_ = json.Unmarshal(out.JSON, &unwell) // what is not understood is not shown
+	}
+	for i := range r.Accounts {
+		for _, u := range unwell {
+			if a := &r.Accounts[i]; a.Generation == u.Login {
+				a.Health = u.Health
+			}
+		}
 	}
 	return r.Accounts, nil
 }

@@ -267,6 +267,12 @@ func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 		return &wire.SessionResp{Sessions: []wire.Session{{Cell: "main", Name: "s1", Attended: true, Began: 1900000000}}},
 			nil, nil
 	case "check":
+		if read[wire.CheckReq](m).Account == "" {
+			if len(w) > 0 && w[0] == "refused" {
+				return &wire.Output{JSON: []byte(`[{"account":"home","login":1,"health":"reconnect_required"}]`)}, nil, nil
+			}
+			return &wire.Output{JSON: []byte(`[]`)}, nil, nil
+		}
 		return &wire.Output{JSON: []byte(`{"items":[]}`), Bytes: 12}, nil, nil
 	case "taint":
 		q := read[wire.TaintReq](m)
