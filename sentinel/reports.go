@@ -24,11 +24,12 @@ func (s *Sentinel) sentReport(ctx context.Context, c *daemon.Call, req *wire.Sen
 				l.sent = append(l.sent, *req)
 			}
 		})
+		s.heed(&l.call, req)
 	}
 	left := req.Status != 0 || req.Err == nil || req.Left
 	told := ledger.Told{Sent: &ledger.Sent{Pass: req.Grant, Host: req.Host, Method: req.Method, Path: req.Entry,
 		Status: req.Status, Out: req.Out, In: req.In, Err: errorCode(req.Err), Report: id}}
-	write := func(ctx context.Context) error { return s.sentLate(ctx, told) }
+	write := func(ctx context.Context) error { return s.sentLate(ctx, req, told) }
 	if left && l != nil {
 		write = s.say(l, told)
 	}
@@ -45,11 +46,12 @@ func (s *Sentinel) sentReport(ctx context.Context, c *daemon.Call, req *wire.Sen
 }
 
 // sentLate records a request of a call that is not live; an unknown one it may settle.
-func (s *Sentinel) sentLate(ctx context.Context, told ledger.Told) error {
+func (s *Sentinel) sentLate(ctx context.Context, req *wire.SentReq, told ledger.Told) error {
 	call, err := s.tell(ctx, told.Sent.Pass, told)
 	if err != nil {
 		return s.ledgerError(err)
 	}
+	s.heed(&call, req)
 	if call.State == ledger.Unknown {
 		if o := s.witnessed(ctx, &call); o.State != ledger.Unknown && !o.NotRun {
 			s.settled(ctx, call, o)
