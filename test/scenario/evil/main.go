@@ -153,8 +153,11 @@ func (e *evil) call(ctx context.Context, front, cell, session string, req *wire.
 			return lent, nil
 		},
 		Finish: func(f *wire.FinishReq) error {
-			if e.try == "skip-finish" {
+			switch e.try {
+			case "skip-finish":
 				return nil
+			case "claim-a-refusal":
+				f.Outcome, f.Err = wire.OutcomeFailed, wire.Refuse(wire.CodeReconnectRequired, "the server refused (HTTP 401)", "")
 			}
 			return e.sentinel.Call(ctx, "finish", f, &wire.Empty{})
 		}}
