@@ -252,8 +252,14 @@ func (c *Call) send(ctx context.Context, i int, host, path, query string, in *re
 	if code := resp.Header.Get("Doorward-Error"); code != "" {
 		refusal := egressError(code, out.Body)
 		resp.Body.Close()
-		if refusal.Code != wire.CodeUnknown {
+		switch {
+		case refusal.Code != wire.CodeUnknown:
 			c.unsure = was
+		case write:
+		case resp.StatusCode == http.StatusForbidden: // it was ended
+			refusal.Code, refusal.Next = wire.CodeRevoked, ""
+		default: // what only reads has not run, whatever became of it
+			refusal.Code, refusal.Next = wire.CodeVendorDown, "try again later"
 		}
 		return nil, refusal
 	}

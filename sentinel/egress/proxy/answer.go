@@ -37,7 +37,7 @@ func (x *exchange) answer(resp *http.Response, c *h1conn) error {
 	switch coding := strings.ToLower(strings.TrimSpace(strings.Join(resp.Header["Content-Encoding"], ","))); coding {
 	case "", "identity":
 		if !o.none && resp.ContentLength > o.left {
-			return o.tooLarge()
+			return tooLarge()
 		}
 	case "gzip", "x-gzip":
 		zipped = !o.none
@@ -57,13 +57,29 @@ func (x *exchange) answer(resp *http.Response, c *h1conn) error {
 	}
 	var src io.Reader = resp.Body
 	if zipped {
-		z, err := gzip.NewReader(resp.Body)
+		z, err := gzip.NewReader(&capped{resp.Body, 2*o.left + gather})
 		if err != nil {
 			return unusable("it says gzip and is not")
 		}
 		src = z
 	}
 	return o.copy(src, zipped)
+}
+
+// capped bounds what is read of a compressed answer. What comes out of it has its own bound; but a server can send
+// without end what nothing comes out of, and egress would read it as long as the worker waits.
+type capped struct {
+	r    io.Reader
+	left int64
+}
+
+func (c *capped) Read(p []byte) (int, error) {
+	if c.left <= 0 {
+		return 0, tooLarge()
+	}
+	n, err := c.r.Read(p[:min(int64(len(p)), c.left)])
+	c.left -= int64(n)
+	return n, err
 }
 
 // remember notes where the answer redirects to, if anybody may follow it: an address that shows the credential is
@@ -188,7 +204,7 @@ func (o *output) copy(src io.Reader, zipped bool) error {
 		n, err := src.Read(x.buf)
 		x.sent.In += int64(n)
 		if o.left -= int64(n); o.left < 0 {
-			return o.fail(o.tooLarge())
+			return o.over(x.buf[:n])
 		}
 		if n > 0 {
 			if _, werr := o.stream.Write(x.buf[:n]); werr != nil {
@@ -218,8 +234,23 @@ func (o *output) copy(src io.Reader, zipped bool) error {
 	return nil
 }
 
+// over ends an answer that is longer than it may be, of which p came last. If its beginning is out, p goes out too, but
+// for what may be the beginning of the credential: the worker has the same bound, and so knows that the answer is too
+// large and not that the server broke off.
+func (o *output) over(p []byte) error {
+	if o.chunked {
+		if _, err := o.stream.Write(p); err == nil {
+			_ = o.flush()
+		}
+	}
+	return o.fail(tooLarge())
+}
+
 func broken(err error) error {
+	var ref *refusal
 	switch {
+	case errors.As(err, &ref):
+		return ref
 	case isTimeout(err):
 		return afterLeft(fmt.Errorf("the server fell silent for %s", silence))
 	case errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader):
@@ -361,7 +392,7 @@ func (o *output) fail(err error) error {
 	return err
 }
 
-func (o *output) tooLarge() error {
+func tooLarge() error {
 	return refuse(http.StatusBadGateway, wire.CodeTooLarge, "ask for less, or for a page",
 		errors.New("the server's answer is larger than this call may read"))
 }

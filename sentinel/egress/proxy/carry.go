@@ -211,7 +211,8 @@ func (r *workerReader) Read(p []byte) (int, error) {
 
 // viaH2 sends the request as one stream of an HTTP/2 connection. http.ClientConn does not repeat it, and cannot: the
 // body is given once.
-func (x *exchange) viaH2(ctx context.Context, cc *http.ClientConn, plan envelope.Kind, whole []byte) error {
+func (x *exchange) viaH2(ctx context.Context, cc *h2conn, plan envelope.Kind, whole []byte) error {
+	defer func() { x.part.done(cc, ctx.Err() != nil) }()
 	if !x.a.uses(nopCloser{}) { // its context ends it
 		cc.Release()
 		return cutOff(false)

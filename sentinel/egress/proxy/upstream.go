@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,7 +55,7 @@ type partition struct {
 	mu     sync.Mutex // guards what follows
 	idle   []*h1conn  // the last used is the last
 	busy   int        // HTTP/1.1 connections in use
-	h2     []*http.ClientConn
+	h2     []*h2conn
 	h2only bool // the server refused HTTP/1.1
 	used   time.Time
 	gone   bool // dropped: what comes back is closed
@@ -109,10 +110,18 @@ func equal(a, b []string) bool {
 	return true
 }
 
+// h2conn is one HTTP/2 connection. Its count of uses is guarded by its partition; net/http's own count may wait for the
+// server.
+type h2conn struct {
+	*http.ClientConn
+	uses  int
+	leave bool // gets no more requests, and is closed when the last has ended
+}
+
 // upConn is a connection for one request: exactly one of its fields is set. For h2 a slot is reserved.
 type upConn struct {
 	h1 *h1conn
-	h2 *http.ClientConn
+	h2 *h2conn
 }
 
 // idleConn takes a connection that is there, if one is good enough.
@@ -128,6 +137,7 @@ func (p *partition) idleConn(write bool) upConn {
 		if cc := p.h2[i]; cc.Err() != nil {
 			p.h2 = append(p.h2[:i], p.h2[i+1:]...)
 		} else if cc.Reserve() == nil {
+			cc.uses++
 			return upConn{h2: cc}
 		}
 	}
@@ -215,10 +225,11 @@ func (p *partition) connect(ctx context.Context, alpn []string) (upConn, error) 
 		_ = cc.Close()
 		return upConn{}, fmt.Errorf("HTTP/2 with %s: %w", p.key.to, err)
 	}
+	h := &h2conn{ClientConn: cc, uses: 1}
 	p.mu.Lock()
-	p.h2 = append(p.h2, cc)
+	p.h2 = append(p.h2, h)
 	p.mu.Unlock()
-	return upConn{h2: cc}, nil
+	return upConn{h2: h}, nil
 }
 
 // alert is the text of the alert that the server ended a handshake with, as crypto/tls words it; "" is none.
@@ -241,6 +252,23 @@ func newH2(ctx context.Context, c *tls.Conn, address string) (*http.ClientConn, 
 	}
 	t.Protocols.SetHTTP2(true)
 	return t.NewClientConn(ctx, "https", address)
+}
+
+// done ends a request's use of an HTTP/2 connection. Where its answer was given up, no other request gets the connection:
+// the server may be sending without end what is no answer (CONTINUATION frames, for one), and that stops only when the
+// connection is closed.
+func (p *partition) done(c *h2conn, gaveUp bool) {
+	p.mu.Lock()
+	c.uses--
+	if gaveUp {
+		c.leave = true
+		p.h2 = slices.DeleteFunc(p.h2, func(x *h2conn) bool { return x == c })
+	}
+	over := c.leave && c.uses == 0
+	p.mu.Unlock()
+	if over {
+		_ = c.Close()
+	}
 }
 
 // put gives an HTTP/1.1 connection back, or closes it.
@@ -285,7 +313,7 @@ func (p *partition) prune(now time.Time) bool {
 // resting says that no request uses the partition. Precondition: p.mu is held.
 func (p *partition) resting() bool {
 	for _, cc := range p.h2 {
-		if cc.InFlight() > 0 {
+		if cc.uses > 0 {
 			return false
 		}
 	}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"crypto/tls"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/doorward/doorward/internal/wire"
+)
+
+// A server that sends frames without end that are no answer is dropped with the request that was given up: it does not
+// keep egress reading, and the next request is not put on the same connection.
+func TestAnHTTP2FloodEndsWithItsRequest(t *testing.T) {
+	c := newCA(t)
+	frame := func(w io.Writer, kind, flags byte, stream uint32, body []byte) error {
+		b := make([]byte, 9, 9+len(body))
+		binary.BigEndian.PutUint32(b, uint32(len(body))<<8)
+		b[3], b[4] = kind, flags
+		binary.BigEndian.PutUint32(b[5:], stream)
+		_, err := w.Write(append(b, body...))
+		return err
+	}
+	var flood atomic.Bool
+	begun, ended := make(chan struct{}, 1), make(chan struct{}, 1)
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{c.leaf(t, hour(), "vendor-a.test")},
+		NextProtos: []string{"h2"}})
+	if err != nil {
+		t.Skipf("loopback skipped: %v", err)
+	}
+	defer ln.Close()
+	serve := func(conn net.Conn) {
+		defer conn.Close()
+		_, _ = io.CopyN(io.Discard, conn, 24) // the preface
+		_ = frame(conn, 4, 0, 0, nil)
+		var head [9]byte
+		for {
+			if _, err := io.ReadFull(conn, head[:]); err != nil {
+				return
+			}
+			if _, err := io.CopyN(io.Discard, conn, int64(binary.BigEndian.Uint32(head[:])>>8)); err != nil {
+				return
+			}
+			if head[3] != 1 { // HEADERS
+				continue
+			}
+			stream := binary.BigEndian.Uint32(head[5:])
+			if !flood.Load() {
+				_ = frame(conn, 1, 5, stream, []byte{0x88}) // 200, and the end
+				continue
+			}
+			_ = frame(conn, 1, 0, stream, []byte{0x88})
+			begun <- struct{}{}
+			for frame(conn, 9, 0, stream, nil) == nil { // CONTINUATION
+			}
+			ended <- struct{}{}
+			return
+		}
+	}
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go serve(conn)
+		}
+	}()
+	addr := ln.Addr().(*net.TCPAddr).AddrPort()
+	w := newWorld(t, func(s *Server) { s.H2After = -1 })
+	w.grant("g", c, addr)
+	w.grant("flood", c, addr)
+	if resp, _, err := w.get(addr, "/a", "g"); err != nil || resp.StatusCode != 200 { // control
+		t.Fatalf("control: %v, %+v", err, resp)
+	}
+	flood.Store(true)
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := w.get(addr, "/a", "flood")
+		done <- err
+	}()
+	<-begun
+	flood.Store(false)
+	if _, err := w.s.Cut(t.Context(), nil, &wire.GrantRef{Grant: "flood"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err == nil {
+		t.Error("the flood passed for an answer")
+	}
+	if resp, _, err := w.get(addr, "/a", "g"); err != nil || resp.StatusCode != 200 {
+		t.Errorf("the next request: %v, %+v", err, resp)
+	}
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Error("the server still floods")
+	}
+}
+
+// A compressed answer of which nothing comes out is read only so far.
+func TestAnAnswerOfNothingEnds(t *testing.T) {
+	c := newCA(t)
+	var empty bytes.Buffer
+	_ = gzip.NewWriter(&empty).Close()
+	many := bytes.Repeat(empty.Bytes(), 1000)
+	full := func(more int) func(http.ResponseWriter, *http.Request) {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Encoding", "gzip")
+			for i := 0; more < 0 || i < more; i++ {
+				if _, err := w.Write(many); err != nil {
+					return
+				}
+			}
+			z := gzip.NewWriter(w)
+			_, _ = io.WriteString(z, "whole")
+			_ = z.Close()
+		}
+	}
+	get := func(more int) (string, wire.SentReq, error) {
+		v := startVendor(t, c.leaf(t, hour(), "vendor-a.test"), full(more))
+		w := newWorld(t)
+		w.grant("g", c, v.addr, func(r *wire.ResolveResp) { r.Entry.MaxIn = 100 << 10 })
+		_, body, err := w.get(v.addr, "/a", "g")
+		return body, w.sent(1)[0], err
+	}
+	if body, s, err := get(1); err != nil || body != "whole" || !s.Complete { // control: some of it is well
+		t.Errorf("control: %q, %v, %+v", body, err, s)
+	}
+	if body, s, err := get(-1); err == nil || s.Err == nil || s.Err.Code != wire.CodeTooLarge {
+		t.Errorf("%q, %v, %+v", body, err, s)
+	}
+}
+
+// Where the beginning of an answer is out already, the worker learns that it is too large by getting more than it may
+// have. What may be the beginning of the credential does not go out with it.
+func TestTooLargeIsToldByOneBlockMore(t *testing.T) {
+	c := newCA(t)
+	const limit = 100 << 10
+	for _, at := range []int{1, len(secret) / 2, len(secret) - 1} { // of the credential before the block's end
+		text := strings.Repeat(".", limit)
+		v := rawVendor(t, c.leaf(t, hour(), "vendor-a.test"), func(w *tls.Conn, br *bufio.Reader) {
+			if _, err := readRequest(br); err != nil {
+				return
+			}
+			fmt.Fprintf(w, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n", limit, text)
+			time.Sleep(50 * time.Millisecond)
+			part := "..." + secret[:at]
+			fmt.Fprintf(w, "%x\r\n%s\r\n", len(part), part)
+			time.Sleep(50 * time.Millisecond)
+			fmt.Fprintf(w, "%x\r\n%s\r\n0\r\n\r\n", len(secret)-at, secret[at:])
+		})
+		w := newWorld(t)
+		w.grant("g", c, v, func(r *wire.ResolveResp) { r.Entry.MaxIn = limit })
+		_, body, err := w.get(v, "/a", "g")
+		if err == nil || len(body) <= limit || len(body) > limit+blockSize {
+			t.Errorf("%d bytes of at most %d came through, %v", len(body), limit, err)
+		}
+		if strings.Contains(body, secret[:at]) {
+			t.Errorf("the first %d bytes of the credential came through", at)
+		}
+		if s := w.sent(1)[0]; s.Err == nil || s.Err.Code != wire.CodeTooLarge {
+			t.Errorf("report %+v", s)
+		}
+	}
+}
