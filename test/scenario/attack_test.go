@@ -32,12 +32,18 @@ func (r *rig) program(name string) string {
 // resident is how much memory a daemon has, in MiB.
 func (r *rig) resident(daemon string) int {
 	r.t.Helper()
+	return r.memory(daemon, "VmRSS:")
+}
+
+// memory is one line of /proc/PID/status, in MiB.
+func (r *rig) memory(daemon, line string) int {
+	r.t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.Daemon(daemon).PID()))
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+	for l := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(l, line); ok {
 			n, err := strconv.Atoi(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")))
 			if err != nil {
 				r.t.Fatal(err)
@@ -45,7 +51,7 @@ func (r *rig) resident(daemon string) int {
 			return n >> 10
 		}
 	}
-	r.t.Fatal("no VmRSS")
+	r.t.Fatalf("no %s", line)
 	return 0
 }
 
