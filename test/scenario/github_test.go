@@ -255,4 +255,18 @@ func TestCase_LK08_ACellCannotPointAnAccountElsewhere(t *testing.T) {
 	if got := evil.Rec.All(); len(got) != 0 {
 		t.Errorf("the other server got %d requests", len(got))
 	}
+	// Control: where a person has put an account there, a call of the same cell gets there.
+	var resp wire.AccountsResp
+	if err := r.Person(0).Ask(r.ctx(), wire.PathAuthdAdmin, "add", &wire.AddReq{Name: "elsewhere", Vendor: "github",
+		Base: base(t, url), Secret: []byte("ghp_" + strings.Repeat("e", 36)), CA: evil.CAPEM(), Permit: []string{address},
+		Placement: wire.Placement{Kind: "header", Name: "Authorization", Prefix: "Bearer "}}, &resp); err != nil {
+		t.Fatal(err)
+	}
+	r.decide(r.waitPending(1)[0], true)
+	if _, err := r.work.Actor().Connector(r.ctx(), "github", "repos", "--account", "elsewhere"); err != nil {
+		t.Fatal(err)
+	}
+	if got := evil.Rec.All(); len(got) != 1 || got[0].Credential == "real" {
+		t.Errorf("control: the other server got %+v", got)
+	}
 }

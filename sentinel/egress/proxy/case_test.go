@@ -3,16 +3,22 @@
 package proxy
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"html"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"net/netip"
@@ -121,6 +127,34 @@ func TestCase_LK03_RedirectCarriesNothing(t *testing.T) {
 			noSecret(t, w.log())
 		}
 	}
+	// 307 and 308 ask for the body to be sent again, elsewhere. Egress passes that on and sends nothing; without an entry
+	// for it no worker can.
+	for _, status := range []int{307, 308} {
+		body := []byte(`{"a":"b"}`)
+		asks := startVendor(t, c.leaf(t, hour(), "vendor-a.test"), func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", fmt.Sprintf("https://evil.test:%d/x", evilPort))
+			w.WriteHeader(status)
+		})
+		w := newWorld(t)
+		w.dns["evil.test."] = []netip.Addr{evil.addr.Addr()}
+		w.grant("g", c, asks.addr, func(r *wire.ResolveResp) {
+			r.Entry.Method, r.Permit = "POST", []string{asks.addr.String(), evil.addr.String()}
+			r.Entry.Body = wire.Body{Media: "application/json", SHA256: wire.Sum(body)}
+		})
+		before := len(evil.seen())
+		for host, ok := range map[string]bool{fmt.Sprintf("vendor-a.test:%d", asks.addr.Port()): true,
+			fmt.Sprintf("evil.test:%d", evilPort): false} {
+			req := w.request("POST", host, "/a", "g", 0, bytes.NewReader(body))
+			req.Header.Set("Content-Type", "application/json")
+			resp, _, err := w.do(req)
+			if ok && (err != nil || resp.StatusCode != status) || !ok && err == nil {
+				t.Errorf("%d at %s: %v, %+v", status, host, err, resp)
+			}
+		}
+		if n := len(evil.seen()) - before; n != 0 {
+			t.Errorf("%d: the body was sent on", status)
+		}
+	}
 	// Control: the same redirect followed by Go's client carries a custom key header along.
 	location = fmt.Sprintf("https://127.0.0.1:%d/x", evilPort)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
@@ -214,12 +248,33 @@ func TestCase_LK04_VendorQuotesTheKey(t *testing.T) {
 						t.Errorf("Accept-Encoding %q", got)
 					}
 					noSecret(t, w.log())
+
+					// Control: under an entry without the credential there is nothing to search for, and the same answer
+					// shows it wherever it was scrubbed above.
+					w.dns["vendor-a.test."] = []netip.Addr{v.addr.Addr()}
+					w.grant("bare", c, v.addr, func(r *wire.ResolveResp) {
+						r.Secret, r.Scrub, r.Entry.Credential = "", nil, false
+					})
+					req = w.request("GET", fmt.Sprintf("vendor-a.test:%d", v.addr.Port()), "/a", "bare", 0, nil)
+					req.Header.Del("Authorization")
+					req.Header.Del(HeaderSurrogate)
+					if zip {
+						req.Header.Set("Accept-Encoding", "gzip")
+					}
+					resp, body, err = w.do(req)
+					if err != nil || strings.Count(body, form) != 2 || !strings.Contains(resp.Header.Get("Www-Authenticate"), form) ||
+						!strings.Contains(resp.Header.Get("Location"), strings.ReplaceAll(form, "\\", "")) ||
+						resp.Trailer.Get("X-Echo") != form {
+						t.Errorf("control: %v, %+v, %q", err, resp, body)
+					}
 				})
 			}
 		}
 	}
 }
 
+// The control of what is scrubbed is TestCase_LK04_VendorQuotesTheKey; here the events that hold nothing, which arrive
+// as they are and before the next one is sent, show that the stream is not just held or closed.
 func TestCase_LK04_ServerSentEventsAreScrubbedAtOnce(t *testing.T) {
 	c := newCA(t)
 	next := make(chan struct{})
@@ -335,6 +390,17 @@ func TestCase_SW02_CredentialThatWouldAddAHeader(t *testing.T) {
 	if v.conns() != 0 {
 		t.Error("it left")
 	}
+	// Control: without the line break it is one header, as it is.
+	w.grant("one", c, v.addr, func(r *wire.ResolveResp) {
+		r.Secret = "a\"b&c=d%"
+		r.Scrub = []string{r.Secret}
+	})
+	if _, _, err := w.get(v.addr, "/a", "one"); err != nil {
+		t.Fatalf("control: %v", err)
+	}
+	if got := v.seen()[0].Header; got.Get("Authorization") != `Bearer a"b&c=d%` || got.Get("X-Evil") != "" {
+		t.Errorf("control: the vendor got %v", got)
+	}
 }
 
 // endless gives n bytes without holding them.
@@ -421,6 +487,17 @@ func TestCase_SW04_HeaderSwapWhateverTheBody(t *testing.T) {
 	w.wantRefusal(err, wire.CodeBadEnvelope, 403, resp)
 	if len(v.seen()) != before {
 		t.Error("a part of it left")
+	}
+	// Control: one that is small enough to check is sent, the surrogate in it as it is.
+	small := big[:1000*len(sur)]
+	w.grant("small", c, v.addr, func(r *wire.ResolveResp) {
+		r.Entry.Method = "PUT"
+		r.Entry.Body = wire.Body{Media: "text/plain", SHA256: wire.Sum(small)}
+	})
+	req = w.request("PUT", fmt.Sprintf("vendor-a.test:%d", v.addr.Port()), "/a", "small", 0, bytes.NewReader(small))
+	req.Header.Set("Content-Type", "text/plain")
+	if _, _, err := w.do(req); err != nil || sum != wire.Sum(small) {
+		t.Errorf("control: %v, %d bytes arrived", err, got)
 	}
 }
 
@@ -565,6 +642,22 @@ func TestCase_HT05_EveryRequestIsJudgedAlone(t *testing.T) {
 			t.Errorf("the vendor got %+v", s)
 		}
 	}
+	// Control: under a grant that lists both, the same two on one connection, pipelined, are both sent. So it was the
+	// envelope that refused the second one, and neither the vendor nor the connection.
+	w.grant("both", c, v.addr, func(r *wire.ResolveResp) { r.Entry.Path = "/allowed" })
+	w.grant("both", c, v.addr, func(r *wire.ResolveResp) { r.Entry.Method, r.Entry.Path = "DELETE", "/forbidden" })
+	both, answers := w.dial()
+	fmt.Fprint(both, rawHead("GET", host, "/allowed", "both", 0, "")+rawHead("DELETE", host, "/forbidden", "both", 1, ""))
+	for range 2 {
+		resp, err := http.ReadResponse(answers, nil)
+		if err != nil || resp.StatusCode != 200 {
+			t.Fatalf("control: %v, %+v", err, resp)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+	}
+	if all := v.seen(); all[len(all)-1].Method != "DELETE" {
+		t.Error("control: the second request did not reach the vendor, so this test shows nothing")
+	}
 	// Smuggling: a body that holds a request, and two lengths.
 	before := len(v.seen())
 	conn, br := w.dial()
@@ -579,6 +672,22 @@ func TestCase_HT05_EveryRequestIsJudgedAlone(t *testing.T) {
 	}
 }
 
+// selfSigned is a server's certificate that only itself vouches for.
+func selfSigned(t *testing.T, name string) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(3), NotBefore: time.Now().Add(-time.Hour), NotAfter: hour(),
+		DNSNames: []string{name}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
 func TestCase_HT06_UpstreamCertificateIsVerified(t *testing.T) {
 	good, other := newCA(t), newCA(t)
 	for name, x := range map[string]struct {
@@ -586,6 +695,7 @@ func TestCase_HT06_UpstreamCertificateIsVerified(t *testing.T) {
 		say  string
 	}{
 		"signed by another root": {other.leaf(t, hour(), "vendor-a.test"), "not signed by a CA that this account trusts"},
+		"self-signed":            {selfSigned(t, "vendor-a.test"), "not signed by a CA that this account trusts"},
 		"expired":                {good.leaf(t, time.Now().Add(-time.Minute), "vendor-a.test"), "expired"},
 		"wrong name":             {good.leaf(t, hour(), "vendor-b.test"), "another name"},
 		"address for a name":     {good.leaf(t, hour(), "127.0.0.1"), "another name"},
@@ -757,6 +867,29 @@ func TestCase_EG02_RebindingOnTheWorkerPath(t *testing.T) {
 	if dns.n != 2 {
 		t.Errorf("%d look-ups", dns.n)
 	}
+	// Control: where the rebound address is permitted, it is dialled.
+	ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.9:%d", v.addr.Port()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	dialled := make(chan struct{})
+	go func() {
+		if c, err := ln.Accept(); err == nil {
+			_ = c.Close()
+			close(dialled)
+		}
+	}()
+	w.grant("rebound", c, v.addr, entry("/a"), func(r *wire.ResolveResp) { r.Permit = []string{ln.Addr().String()} })
+	req := w.request("GET", fmt.Sprintf("rb.test:%d", v.addr.Port()), "/a", "rebound", 0, nil)
+	req.Header.Del("Authorization")
+	req.Header.Del(HeaderSurrogate)
+	_, _, _ = w.do(req)
+	select {
+	case <-dialled:
+	case <-time.After(5 * time.Second):
+		t.Error("control: the rebound address is not dialled though it is permitted")
+	}
 }
 
 func TestCase_EG03_MetadataOnTheWorkerPath(t *testing.T) {
@@ -791,6 +924,55 @@ func TestCase_EG03_MetadataOnTheWorkerPath(t *testing.T) {
 	req.Header.Del(HeaderSurrogate)
 	resp, _, err := w.do(req)
 	w.wantRefusal(err, wire.CodeBadTarget, 502, resp)
+
+	// Control: with an address that is no metadata service's in the place of those, the same name and the same redirect
+	// go through. No test can take the guard away from the real addresses: nothing answers there.
+	other := startVendor(t, c.leaf(t, hour(), "metadata.google.internal", "127.0.0.1"), func(http.ResponseWriter, *http.Request) {})
+	w.dns["metadata.google.internal."] = []netip.Addr{other.addr.Addr()}
+	at := func(r *wire.ResolveResp) {
+		r.Secret, r.Entry.Credential, r.Entry.Host, r.Permit = "", false, "metadata.google.internal", []string{other.addr.String()}
+	}
+	w.grant("c", c, other.addr, at)
+	redirects := startVendor(t, c.leaf(t, hour(), "vendor-a.test"), func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Location", "https://"+other.addr.String()+"/latest")
+		w.WriteHeader(302)
+	})
+	w.grant("cr", c, redirects.addr)
+	w.grant("cr", c, other.addr, at, func(r *wire.ResolveResp) {
+		r.Entry.Host, r.Entry.Follow, r.Entry.Path = "127.0.0.1", "e0", ""
+	})
+	if _, _, err := w.get(redirects.addr, "/a", "cr"); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		host, target, grant string
+		entry               int
+	}{{fmt.Sprintf("metadata.google.internal:%d", other.addr.Port()), "/a", "c", 0}, {other.addr.String(), "/latest", "cr", 1}} {
+		req := w.request("GET", x.host, x.target, x.grant, x.entry, nil)
+		req.Header.Del("Authorization")
+		req.Header.Del(HeaderSurrogate)
+		if resp, _, err := w.do(req); err != nil || resp.StatusCode != 200 {
+			t.Errorf("control: %s: %v, %+v", x.host, err, resp)
+		}
+	}
+}
+
+// tell sends raw bytes to v itself and returns the status of the answer.
+func tell(t *testing.T, v netip.AddrPort, raw string) int {
+	t.Helper()
+	conn, err := tls.Dial("tcp", v.String(), &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, raw); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode
 }
 
 func TestCase_EG04_OneFormOfAHostOnTheWorkerPath(t *testing.T) {
@@ -827,6 +1009,12 @@ func TestCase_EG04_OneFormOfAHostOnTheWorkerPath(t *testing.T) {
 	if v.conns() != 1 {
 		t.Errorf("%d pools for one host", v.conns())
 	}
+	// Control: the vendor itself takes every one of those names, so what was refused was refused by egress.
+	for _, host := range []string{"vendor-a.test..", "evil.test", "vendor-a.test.evil.test"} {
+		if status := tell(t, v.addr, "GET /a HTTP/1.1\r\nHost: "+host+"\r\n\r\n"); status != 200 {
+			t.Errorf("control: %s: %d", host, status)
+		}
+	}
 }
 
 func TestCase_EG06_TargetsThatTwoParsersReadDifferently(t *testing.T) {
@@ -838,9 +1026,10 @@ func TestCase_EG06_TargetsThatTwoParsersReadDifferently(t *testing.T) {
 	w := newWorld(t)
 	host := fmt.Sprintf("vendor-a.test:%d", v.addr.Port())
 	w.grant("g", c, v.addr, func(r *wire.ResolveResp) { r.Entry.Path, r.Entry.AnyPath = "/", true })
-	for _, line := range []string{`http://127.0.0.1:9\@198.51.100.7/`, "https://vendor-a.test@evil.test/",
+	lines := []string{`http://127.0.0.1:9\@198.51.100.7/`, "https://vendor-a.test@evil.test/",
 		"//evil.test/", `/\evil.test`,
-		"https://evil.test#@vendor-a.test/", "/a#@evil.test", "*", "vendor-a.test:443", "/a\tb", "/%2e%2e/", "/a/../b"} {
+		"https://evil.test#@vendor-a.test/", "/a#@evil.test", "*", "vendor-a.test:443", "/a\tb", "/%2e%2e/", "/a/../b"}
+	for _, line := range lines {
 		conn, br := w.dial()
 		fmt.Fprint(conn, rawHead("GET", host, line, "g", 0, ""))
 		resp, err := http.ReadResponse(br, nil)
@@ -848,8 +1037,8 @@ func TestCase_EG06_TargetsThatTwoParsersReadDifferently(t *testing.T) {
 			t.Errorf("%s: %v, %+v", line, err, resp)
 		}
 	}
-	for _, h := range []string{"vendor-a.test@evil.test", host + `\@evil.test`, "vendor-a.test#evil.test",
-		"ven\tdor-a.test", host + "/"} {
+	hosts := []string{"vendor-a.test@evil.test", host + `\@evil.test`, "vendor-a.test#evil.test", "ven\tdor-a.test", host + "/"}
+	for _, h := range hosts {
 		conn, br := w.dial()
 		fmt.Fprint(conn, rawHead("GET", h, "/a", "g", 0, ""))
 		resp, err := http.ReadResponse(br, nil)
@@ -860,6 +1049,26 @@ func TestCase_EG06_TargetsThatTwoParsersReadDifferently(t *testing.T) {
 	if len(v.seen()) != 0 {
 		t.Errorf("the vendor got %+v", v.seen())
 	}
+	// Control: through egress a plain path below the entry's is sent; and a server that minds nothing takes each of those
+	// lines and hosts, so it is no one's but egress's refusal.
+	if resp, _, err := w.get(v.addr, "/a", "g"); err != nil || resp.StatusCode != 302 {
+		t.Errorf("control: %v, %+v", err, resp)
+	}
+	careless := rawVendor(t, c.leaf(t, hour(), "vendor-a.test"), func(conn *tls.Conn, br *bufio.Reader) {
+		if _, err := br.ReadString('\n'); err == nil {
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		}
+	})
+	for _, line := range lines {
+		if status := tell(t, careless, "GET "+line+" HTTP/1.1\r\nHost: "+host+"\r\n\r\n"); status != 200 {
+			t.Errorf("control: %s: %d", line, status)
+		}
+	}
+	for _, h := range hosts {
+		if status := tell(t, careless, "GET /a HTTP/1.1\r\nHost: "+h+"\r\n\r\n"); status != 200 {
+			t.Errorf("control: Host %s: %d", h, status)
+		}
+	}
 	// A Location that two parsers read differently is passed on as text and cannot be followed.
 	for _, to := range []string{"https://vendor-a.test@evil.test/", `https://evil.test\.vendor-a.test/`,
 		"https:/\\evil.test", "https:///evil.test",
@@ -867,6 +1076,9 @@ func TestCase_EG06_TargetsThatTwoParsersReadDifferently(t *testing.T) {
 		if u, err := resolveLocation(guard.Authority{}, to); err == nil {
 			t.Errorf("Location %s is read as %s", to, u)
 		}
+	}
+	if u, err := resolveLocation(guard.Authority{}, "https://evil.test/"); err != nil || u.Host.String() != "evil.test" {
+		t.Errorf("control: %s, %v", u, err)
 	}
 }
 
