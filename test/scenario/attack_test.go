@@ -35,6 +35,20 @@ func (r *rig) resident(daemon string) int {
 	return r.memory(daemon, "VmRSS:")
 }
 
+// hasRead is how many bytes a daemon has read, from whatever it was.
+func (r *rig) hasRead(daemon string) int64 {
+	r.t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", r.Daemon(daemon).PID()))
+	var n int64
+	if err == nil {
+		_, err = fmt.Sscanf(string(b), "rchar: %d", &n)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return n
+}
+
 // memory is one line of /proc/PID/status, in MiB.
 func (r *rig) memory(daemon, line string) int {
 	r.t.Helper()
@@ -92,6 +106,34 @@ func TestACellCannotWearADaemonDown(t *testing.T) {
 				res, err := p.Wait()
 				if err != nil || res.Code != 0 {
 					t.Fatalf("%v, %v", res, err)
+				}
+				t.Log(strings.TrimSpace(res.Stdout))
+				served(t, "afterwards")
+			})
+		}
+	}
+	// The most that one call can bring: 16 files of 64 MiB, said as they are, or said to be of what the method takes. They
+	// are refused before they are read.
+	for _, socket := range []string{sentinel, worker} {
+		for _, size := range []string{"67108864", "1048576"} {
+			t.Run("16 files of 64 MiB at "+filepath.Base(socket)+", said to be of "+size, func(t *testing.T) {
+				for name := range before {
+					r.resetPeak(name)
+				}
+				reader := map[string]string{sentinel: "sentinel", worker: "worker-github"}[socket]
+				read := r.hasRead(reader)
+				res, err := r.work.Actor().Do(r.ctx(), world.Cmd{UID: 1000,
+					Args: []string{flood, "files", socket, filepath.Join(r.Prefix, "share/doorward"), size}})
+				if err != nil || res.Code != 0 || !strings.HasPrefix(res.Stdout, "10 times: bad_argument") {
+					t.Errorf("%v, %v", res, err)
+				}
+				if read = r.hasRead(reader) - read; read > wire.MaxFile {
+					t.Errorf("%s read %d bytes of files that it refuses", reader, read)
+				}
+				for name, was := range before {
+					if got := r.peak(name); got > was+160 {
+						t.Errorf("%s had %d MiB and took up to %d", name, was, got)
+					}
 				}
 				t.Log(strings.TrimSpace(res.Stdout))
 				served(t, "afterwards")

@@ -12,12 +12,14 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/vmihailenco/msgpack/v5"
 	"golang.org/x/sys/unix"
 
+	"github.com/doorward/doorward/internal/describe"
 	"github.com/doorward/doorward/internal/wire"
 )
 
@@ -30,7 +32,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) < 2 {
-		return fmt.Errorf("usage: flood MODE SOCKET [HEX]")
+		return fmt.Errorf("usage: flood MODE SOCKET [HEX | DESCRIPTIONS SIZE]")
 	}
 	socket := args[1]
 	switch args[0] {
@@ -48,6 +50,12 @@ func run(args []string) error {
 		return descriptors(socket)
 	case "deaf": // ask and never read
 		return deaf(socket)
+	case "files": // as many and as large files as there may be, with a frame that says so or that they are of SIZE bytes
+		size, err := strconv.ParseInt(args[3], 10, 64)
+		if err != nil {
+			return err
+		}
+		return files(socket, args[2], size)
 	}
 	return fmt.Errorf("no mode %q", args[0])
 }
@@ -133,6 +141,63 @@ func descriptors(socket string) error {
 	}
 	fmt.Printf("sent %d\n", sent)
 	time.Sleep(3 * time.Second)
+	return nil
+}
+
+// files sends calls with 16 sealed files of 64 MiB each, and prints what the other end said of them. The files are holes,
+// so they cost this process nothing.
+func files(socket, descriptions string, says int64) error {
+	d, err := describe.Load(descriptions, "github")
+	if err != nil {
+		return err
+	}
+	fd, err := unix.MemfdCreate("flood", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return err
+	}
+	if err := unix.Ftruncate(fd, wire.MaxFile); err != nil {
+		return err
+	}
+	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+		return err
+	}
+	f := wire.Frame{Connector: "github", Description: d.Digest(), Method: "gist-create"}
+	var all []int
+	for range wire.MaxFiles {
+		f.Files = append(f.Files, wire.File{Arg: "file", Name: "x", Size: says})
+		all = append(all, fd)
+	}
+	if says < wire.MaxFile { // within what the method takes
+		f.Files, all = f.Files[:10], all[:10]
+	}
+	verb, req := "decide", any(&wire.DecideReq{Frame: f})
+	if !strings.HasSuffix(socket, "/sentinel.sock") {
+		verb, req = "call", &wire.CallReq{Grant: strings.Repeat("g", 26), Frame: f}
+	}
+	said := map[string]int{}
+	for range 2 {
+		c, err := wire.Dial(socket, time.Minute)
+		if err != nil {
+			return err
+		}
+		for range 5 {
+			var resp wire.DecideResp
+			_, err := c.Call(verb, req, &resp, all...)
+			if err == nil && resp.Err != nil {
+				err = resp.Err
+			}
+			said[fmt.Sprint(err)]++
+			var refusal *wire.Error
+			if err != nil && !errors.As(err, &refusal) {
+				break
+			}
+		}
+		_ = c.Close()
+	}
+	for s, n := range said {
+		fmt.Printf("%d times: %.200s\n", n, s)
+	}
 	return nil
 }
 
