@@ -270,6 +270,14 @@ func TestCase_EG02_RebindingBetweenCheckAndDial(t *testing.T) {
 	if err := control("tcp4", up.String(), up, just(up), nil); err != nil {
 		t.Errorf("hook with the judged address: %v", err)
 	}
+	// One that would be let through by itself is refused too where another was judged.
+	public, judged := netip.MustParseAddrPort("93.184.215.14:443"), netip.MustParseAddrPort("93.184.215.15:443")
+	if err := control("tcp4", public.String(), judged, nil, nil); !errors.Is(err, ErrRefused) {
+		t.Errorf("hook with a public address that was not judged: %v", err)
+	}
+	if err := control("tcp4", public.String(), public, nil, nil); err != nil {
+		t.Errorf("hook with a public address that was judged: %v", err)
+	}
 	meta := netip.MustParseAddrPort("169.254.169.254:80")
 	if err := control("tcp4", meta.String(), meta, just(meta), nil); !errors.Is(err, ErrRefused) {
 		t.Errorf("hook with metadata: %v", err)
