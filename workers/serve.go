@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/doorward/doorward/internal/daemon"
@@ -19,7 +20,9 @@ import (
 )
 
 const (
-	concurrent   = 48 // calls at once; more wait
+	concurrent   = 48               // calls at once; more wait
+	ofOneCell    = 32               // of them of one cell, so that its slow calls do not keep the others out
+	slotTime     = 20 * time.Second // to wait for a place; a grant is borrowed within 30 s or not at all
 	callTime     = 2 * time.Minute
 	fileTime     = 15 * time.Minute // of a call that carries files
 	linkTime     = 20 * time.Second // borrow and finish
@@ -39,6 +42,35 @@ type worker struct {
 	sentinel asker // finish
 	egress   *client
 	slots    chan struct{}
+
+	mu  sync.Mutex               // guards own
+	own map[string]chan struct{} // by cell; sentinel's calls count as one cell's
+}
+
+// enter waits for a place among the calls that run. leave gives it back.
+func (w *worker) enter(cell string) (leave func(), err error) {
+	w.mu.Lock()
+	own := w.own[cell]
+	if own == nil {
+		own = make(chan struct{}, ofOneCell)
+		w.own[cell] = own
+	}
+	w.mu.Unlock()
+	end := time.NewTimer(slotTime)
+	defer end.Stop()
+	busy := wire.Refuse(wire.CodeUnavailable, "the worker is busy; nothing ran", "try again later")
+	select {
+	case own <- struct{}{}:
+	case <-end.C:
+		return nil, busy
+	}
+	select {
+	case w.slots <- struct{}{}:
+		return func() { <-w.slots; <-own }, nil
+	case <-end.C:
+		<-own
+		return nil, busy
+	}
 }
 
 // job is a call as it came in.
@@ -139,13 +171,11 @@ func (w *worker) run(ctx context.Context, j *job) (*result, error) {
 	// What was begun ends, and is reported, also when the caller has gone.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), span)
 	defer cancel()
-	select {
-	case w.slots <- struct{}{}:
-		defer func() { <-w.slots }()
-	case <-ctx.Done():
-		return nil, wire.Refuse(wire.CodeUnavailable, "the worker is busy; nothing ran", "try again later")
+	leave, err := w.enter(j.cell)
+	if err != nil {
+		return nil, err
 	}
-
+	defer leave()
 	prepared, err := c.take(j) // what digesting many files costs is bounded by the slots
 	if err != nil {
 		return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "")

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -215,18 +216,64 @@ func (r *rig) peak(daemon string) int {
 	return r.memory(daemon, "VmHWM:")
 }
 
+// addHostile gives the person an account at h.
+func (r *rig) addHostile(h *hostile) {
+	r.t.Helper()
+	var resp wire.AccountsResp
+	if err := r.Person(0).Ask(r.ctx(), wire.PathAuthdAdmin, "add", &wire.AddReq{Name: "hostile", Vendor: "github",
+		Base: base(r.t, h.base), Secret: []byte(r.githubToken), CA: h.ca, Permit: []string{host(r.t, h.base)},
+		Placement: wire.Placement{Kind: "header", Name: "Authorization", Prefix: "Bearer "}}, &resp); err != nil {
+		r.t.Fatal(err)
+	}
+	r.decide(r.waitPending(1)[0], true)
+}
+
+// A vendor that answers by and by holds up those who ask it, for the two minutes that a call may take, and nobody else:
+// however many calls of one cell wait for it, another cell and the person are served.
+func TestSlowAnswersHoldUpNobodyElse(t *testing.T) {
+	r := newRig(t, world.Options{})
+	h := startHostile(t)
+	r.addHostile(h)
+	var slow atomic.Int64
+	h.set(false, func(p *player) {
+		slow.Add(1)
+		fmt.Fprint(p, json200+"Transfer-Encoding: chunked\r\n\r\n")
+		for {
+			if _, err := fmt.Fprint(p, "1\r\n[\r\n"); err != nil {
+				return
+			}
+			time.Sleep(time.Second)
+		}
+	})
+	p, err := r.work.Actor().Start(world.Cmd{UID: 1000, Args: []string{"/bin/bash", "-c", "for i in $(seq 60); do " +
+		"connector github issues --repo ada/site --account hostile --label $i >/dev/null 2>&1 & done; wait"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Kill()
+	// The control: there are more of them than the worker runs of one cell.
+	r.eventually("the slow calls fill their places", func() bool { return slow.Load() >= 32 })
+	time.Sleep(500 * time.Millisecond)
+	began := time.Now()
+	r.connector(r.home, 0, "github", "issues", "--repo", "ada/site", "--account", "code", "--json")
+	res, err := r.ada.Doorward(r.ctx(), "", "account", "test", "code")
+	if err != nil || res.Code != 0 {
+		t.Errorf("account test: %v, %v", res, err)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("they waited %s", took)
+	}
+	if n := slow.Load(); n > 32 {
+		t.Errorf("%d slow calls run at once", n)
+	}
+}
+
 // A vendor that answers what no server should wears nothing down: the call ends at once with a reason, neither egress
 // nor the worker takes more memory than an answer may have, and the next call works.
 func TestAHostileVendorWearsNothingDown(t *testing.T) {
 	r := newRig(t, world.Options{})
 	h := startHostile(t)
-	var resp wire.AccountsResp
-	if err := r.Person(0).Ask(r.ctx(), wire.PathAuthdAdmin, "add", &wire.AddReq{Name: "hostile", Vendor: "github",
-		Base: base(t, h.base), Secret: []byte(r.githubToken), CA: h.ca, Permit: []string{host(t, h.base)},
-		Placement: wire.Placement{Kind: "header", Name: "Authorization", Prefix: "Bearer "}}, &resp); err != nil {
-		t.Fatal(err)
-	}
-	r.decide(r.waitPending(1)[0], true)
+	r.addHostile(h)
 
 	mega := bytes.Repeat([]byte("x"), 1<<20)
 	zeros := zipped(64 << 20)

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workers
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/doorward/doorward/internal/peer"
+	"github.com/doorward/doorward/internal/wire"
+)
+
+// Calls of one cell that a vendor does not answer keep neither another cell's nor sentinel's calls waiting, and those
+// that get no place are told so while their grants could still be used.
+func TestOneCellsSlowCallsDoNotKeepOthersOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := toy(func(ctx context.Context, _ *Call) (*Answer, error) {
+			<-ctx.Done()
+			return nil, wire.Refuse(wire.CodeVendorDown, "slow", "")
+		}, answers(1))
+		tr, _ := trial(t, c)
+		var mu sync.Mutex
+		running := 0
+		tr.Borrow = func(*wire.BorrowReq) (*wire.BorrowResp, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			running++
+			return &wire.BorrowResp{Mark: "m"}, nil
+		}
+		tr.Finish = func(*wire.FinishReq) error { return nil }
+		w := newWorker(c, slog.New(slog.DiscardHandler), tr, tr, tr.Egress)
+		began := time.Now()
+		var calls sync.WaitGroup
+		var busy int
+		for range concurrent + 12 {
+			calls.Go(func() {
+				req := &wire.CallReq{Frame: frameOf(c, "read")}
+				_, err := w.call(t.Context(), peer.Identity{Kind: peer.Cell, Name: "work"}, req, nil)
+				if codeOf(err) == wire.CodeUnavailable {
+					if took := time.Since(began); took > slotTime {
+						t.Errorf("told that it is busy after %s", took)
+					}
+					mu.Lock()
+					busy++
+					mu.Unlock()
+				}
+			})
+		}
+		synctest.Wait()
+		if running != ofOneCell {
+			t.Errorf("%d of one cell run, want %d", running, ofOneCell)
+		}
+		write := &wire.CallReq{Frame: frameOf(c, "write")}
+		if _, err := w.call(t.Context(), peer.Identity{Kind: peer.Cell, Name: "home"}, write, nil); err != nil {
+			t.Errorf("another cell: %v", err)
+		}
+		if _, err := w.execute(t.Context(), write, nil); err != nil {
+			t.Errorf("sentinel: %v", err)
+		}
+		if took := time.Since(began); took > 0 {
+			t.Errorf("they waited %s", took)
+		}
+		calls.Wait()
+		if busy != concurrent+12-ofOneCell {
+			t.Errorf("%d were told that it is busy", busy)
+		}
+		if _, err := w.call(t.Context(), peer.Identity{Kind: peer.Cell, Name: "work"}, write, nil); err != nil {
+			t.Errorf("afterwards: %v", err)
+		}
+	})
+}
