@@ -177,7 +177,7 @@ func TestCase_CI07_TextThatLooksLikeAFileIsText(t *testing.T) {
 // CI-08: what others wrote is cut in bytes, never within a character, with a note; a big answer does not stand inline.
 func TestCase_CI08_HugeAnswersAreCutWithANote(t *testing.T) {
 	v, b := startGitHub(t)
-	huge := strings.Repeat("é", 1<<20)
+	huge := "x" + strings.Repeat("é", 1<<20) // an even number of bytes in would fall into a character
 	big := v.State.AddIssue("ada", "site", "mallory", strings.Repeat("t", 5000), huge)
 	args := Args{"repo": one("ada/site"), "number": one(fmt.Sprint(big))}
 
