@@ -166,7 +166,8 @@ type (
 		Widening string   `msgpack:"w,omitempty"`
 		Next     int      `msgpack:"x,omitempty"` // line of show and cedar that follows; 0 is none
 	}
-	// CheckReq runs an account's declared read under an ordinary grant.
+	// CheckReq runs an account's declared read under an ordinary grant. Without an account it only asks which accounts
+	// need attention, and nothing is sent.
 	CheckReq struct {
 		Account string `msgpack:"a"`
 	}
