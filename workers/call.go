@@ -21,6 +21,13 @@ import (
 // defaultMaxIn bounds an answer in bytes where the entry names no bound.
 const defaultMaxIn = 16 << 20
 
+// largeAnswer is the part of an answer, in bytes, beyond which a call needs one of largeAnswers places: read and parsed, an
+// answer takes some times its size, and what a hostile server sends must not take the machine's memory.
+const (
+	largeAnswer  = 1 << 20
+	largeAnswers = 8
+)
+
 // Call is one call that is allowed and being run. One goroutine uses it.
 type Call struct {
 	Method  *describe.Method
@@ -40,7 +47,9 @@ type Call struct {
 	entries   []wire.Entry
 	egress    *client
 	open      []io.Closer
-	ran       bool // the vendor took a write
+	large     chan struct{} // places of calls that hold much of an answer
+	holds     bool          // one of them is this call's
+	ran       bool          // the vendor took a write
 	unsure    bool // a write left, and whether it ran is not known
 }
 
@@ -247,7 +256,7 @@ func (c *Call) send(ctx context.Context, i int, host, path, query string, in *re
 	if limit == 0 {
 		limit = defaultMaxIn
 	}
-	out.Body = &Body{r: resp.Body, left: limit, ctx: ctx}
+	out.Body = &Body{r: resp.Body, left: limit, ctx: ctx, call: c}
 	c.open = append(c.open, resp.Body)
 	if code := resp.Header.Get("Doorward-Error"); code != "" {
 		refusal := egressError(code, out.Body)
@@ -348,6 +357,24 @@ func (c *Call) close() {
 	for _, o := range c.open {
 		o.Close()
 	}
+	if c.holds {
+		c.holds = false
+		<-c.large
+	}
+}
+
+// hold waits for a place among the calls that hold much of an answer.
+func (c *Call) hold(ctx context.Context) error {
+	if c.holds {
+		return nil
+	}
+	select {
+	case c.large <- struct{}{}:
+		c.holds = true
+		return nil
+	case <-ctx.Done():
+		return wire.Refuse(wire.CodeUnavailable, "too many large answers are being read at once", "try again later, or ask for less")
+	}
 }
 
 // Response is a vendor's answer.
@@ -366,6 +393,8 @@ type Body struct {
 	r    io.Reader
 	left int64
 	ctx  context.Context
+	call *Call
+	read int64
 	err  error
 }
 
@@ -384,6 +413,11 @@ func (b *Body) Read(p []byte) (int, error) {
 	}
 	n, err := b.r.Read(p[:min(int64(len(p)), b.left)])
 	b.left -= int64(n)
+	if b.read += int64(n); b.read > largeAnswer {
+		if err := b.call.hold(b.ctx); err != nil {
+			return 0, b.fail(err)
+		}
+	}
 	return n, b.fail(err)
 }
 

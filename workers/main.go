@@ -64,7 +64,7 @@ func run(ctx context.Context, p *daemon.Process, c *Connector) error {
 
 func newWorker(c *Connector, log *slog.Logger, authd, sentinel asker, egress string) *worker {
 	return &worker{c: c, log: log, authd: authd, sentinel: sentinel, egress: &client{path: egress},
-		slots: make(chan struct{}, concurrent), own: map[string]chan struct{}{}}
+		slots: make(chan struct{}, concurrent), large: make(chan struct{}, largeAnswers), own: map[string]chan struct{}{}}
 }
 
 // cellVerbs is the table of the socket that cells see.

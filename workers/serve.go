@@ -42,6 +42,7 @@ type worker struct {
 	sentinel asker // finish
 	egress   *client
 	slots    chan struct{}
+	large    chan struct{} // see largeAnswers
 
 	mu  sync.Mutex               // guards own
 	own map[string]chan struct{} // by cell; sentinel's calls count as one cell's
@@ -159,7 +160,7 @@ func (w *worker) run(ctx context.Context, j *job) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Call{Method: m, Values: v, Raw: j.Raw, grant: j.Grant, egress: w.egress}
+	c := &Call{Method: m, Values: v, Raw: j.Raw, grant: j.Grant, egress: w.egress, large: w.large}
 	sum, err := wire.FrameDigest(&j.Frame)
 	if err != nil {
 		return nil, err

@@ -4,7 +4,9 @@ package workers
 
 import (
 	"context"
+	"io"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -70,6 +72,50 @@ func TestOneCellsSlowCallsDoNotKeepOthersOut(t *testing.T) {
 		}
 		if _, err := w.call(t.Context(), peer.Identity{Kind: peer.Cell, Name: "work"}, write, nil); err != nil {
 			t.Errorf("afterwards: %v", err)
+		}
+	})
+}
+
+// So many calls at once hold much of an answer, and no more; one that waits takes the place of one that ends. A small
+// answer needs none.
+func TestLargeAnswersAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		large := make(chan struct{}, largeAnswers)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		answer := func(c *Call, size int) *Body {
+			return &Body{r: strings.NewReader(strings.Repeat("x", size)), left: 4 * largeAnswer, ctx: ctx, call: c}
+		}
+		var holders []*Call
+		for range largeAnswers {
+			c := &Call{large: large}
+			for range 2 { // two answers of one call take one place
+				if n, err := io.Copy(io.Discard, answer(c, largeAnswer+1)); err != nil || n != largeAnswer+1 {
+					t.Fatal(n, err)
+				}
+			}
+			holders = append(holders, c)
+		}
+		if _, err := io.Copy(io.Discard, answer(&Call{large: large}, largeAnswer)); err != nil {
+			t.Error("a small answer:", err)
+		}
+		next := make(chan error)
+		go func() {
+			_, err := io.Copy(io.Discard, answer(&Call{large: large}, largeAnswer+1))
+			next <- err
+		}()
+		synctest.Wait()
+		select {
+		case err := <-next:
+			t.Error("one more did not wait:", err)
+		default:
+		}
+		holders[0].close()
+		if err := <-next; err != nil {
+			t.Error("the one that waited:", err)
+		}
+		if _, err := io.Copy(io.Discard, answer(&Call{large: large}, largeAnswer+1)); codeOf(err) != wire.CodeUnavailable {
+			t.Error("one that waited too long:", err)
 		}
 	})
 }
