@@ -50,7 +50,7 @@ type Call struct {
 	large     chan struct{} // places of calls that hold much of an answer
 	holds     bool          // one of them is this call's
 	ran       bool          // the vendor took a write
-	unsure    bool // a write left, and whether it ran is not known
+	unsure    bool          // a write left, and whether it ran is not known
 }
 
 // File is a sealed file of the call. Its bytes do not change.
