@@ -21,10 +21,10 @@ import (
 func (a *app) accountCmd() *cobra.Command {
 	c := &cobra.Command{Use: "account", Short: "add, test and remove accounts"}
 	c.AddCommand(a.addCmd(), &cobra.Command{
-		Use: "list", Short: "list accounts", Args: cobra.NoArgs,
+		Use: "list", Short: "list accounts",
 		RunE: func(*cobra.Command, []string) error { return a.listAccounts() },
 	}, &cobra.Command{
-		Use: "show NAME", Short: "show one account; never its secret", Args: cobra.ExactArgs(1),
+		Use: "show NAME", Short: "show one account; never its secret",
 		RunE: func(_ *cobra.Command, args []string) error {
 			acc, err := account(args[0])
 			if err != nil {
@@ -33,10 +33,10 @@ func (a *app) accountCmd() *cobra.Command {
 			return a.account(acc)
 		},
 	}, &cobra.Command{
-		Use: "test NAME", Short: "do the account's test read, on the record", Args: cobra.ExactArgs(1),
+		Use: "test NAME", Short: "do the account's test read, on the record",
 		RunE: func(_ *cobra.Command, args []string) error { return a.testAccount(args[0]) },
 	}, &cobra.Command{
-		Use: "rename NAME NEW", Short: "rename an account; it is then decided on anew", Args: cobra.ExactArgs(2),
+		Use: "rename NAME NEW", Short: "rename an account; it is then decided on anew",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if _, err := ask[wire.Empty](wire.PathAuthdAdmin, "rename", &wire.RenameReq{From: args[0],
 				To: args[1]}); err != nil {
@@ -48,7 +48,7 @@ func (a *app) accountCmd() *cobra.Command {
 			return a.offerAccount(args[1], false)
 		},
 	}, &cobra.Command{
-		Use: "remove NAME", Short: "remove an account with its secret, and end its grants", Args: cobra.ExactArgs(1),
+		Use: "remove NAME", Short: "remove an account with its secret, and end its grants",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if _, err := ask[wire.Empty](wire.PathAuthdAdmin, "remove", &wire.AccountRef{Name: args[0]}); err != nil {
 				return err
@@ -74,7 +74,7 @@ type addFlags struct {
 func (a *app) addCmd() *cobra.Command {
 	var f addFlags
 	c := &cobra.Command{
-		Use: "add CONNECTOR NAME", Short: "add an account; its secret is asked for", Args: cobra.ExactArgs(2),
+		Use: "add CONNECTOR NAME", Short: "add an account; its secret is asked for",
 		Long: `Says where to make a new credential, asks for it without showing it, and gives it to authd, which
 alone keeps it. The account can be used once it was decided on; that is offered at once.
 
@@ -106,7 +106,7 @@ func (a *app) addAccount(vendor, name string, f *addFlags) error {
 	}
 	d, err := describe.Load(dir, vendor)
 	if err != nil {
-		return wire.Refuse(wire.CodeUnknownConnector, "no connector "+vendor+" is installed", "doorward doctor lists them")
+		return absentConnector(dir, vendor)
 	}
 	req := &wire.AddReq{Name: name, Vendor: vendor, Placement: d.Tokens.Placement, Permit: f.permit, Also: f.also,
 		Workers: f.workers, Scopes: f.scopes, Owner: f.owner, Replace: f.replace}
@@ -128,7 +128,12 @@ func (a *app) addAccount(vendor, name string, f *addFlags) error {
 		return notAnArgument("--user")
 	}
 	req.Placement.User = f.user
-	a.tokenPage(d, name, f.replace)
+	if a.asks(&f.from) {
+		if err := fresh(name, f.replace); err != nil { // nobody makes a credential that cannot be stored
+			return err
+		}
+		a.tokenPage(d, name, f)
+	}
 	what := "token"
 	if basic {
 		what = "password of " + f.user
@@ -157,17 +162,37 @@ func isEmptySecret(err error) bool {
 	return ok && e.Code == wire.CodeBadCredential && e.Reason == "the secret is empty"
 }
 
-// tokenPage says where a new credential is made, with what the methods that are on need.
-func (a *app) tokenPage(d *describe.Connector, name string, again bool) {
+// fresh says, before a secret is asked for, whether authd would take an account of that name.
+func fresh(name string, replace bool) error {
+	all, err := accounts()
+	if err != nil {
+		return err
+	}
+	there := slices.ContainsFunc(all, func(acc wire.Account) bool { return acc.Name == name })
+	switch {
+	case there && !replace:
+		return wire.Refuse(wire.CodeBadArgument, "there is an account "+name+" already", "another name, or --replace to change it")
+	case !there && replace:
+		return wire.Refuse(wire.CodeNotFound, "no account "+name+" to replace", "doorward account list; without --replace it is added")
+	}
+	return nil
+}
+
+// tokenPage says where a new credential is made, with what the methods that are on need. The page is the vendor's own,
+// so it is not named for a server of another address.
+func (a *app) tokenPage(d *describe.Connector, name string, f *addFlags) {
 	if d.Tokens.Help != "" {
 		a.note(d.Tokens.Help)
 	}
+	if d.Tokens.NewURL == "" || f.base != "" && strings.TrimRight(f.base, "/") != d.Base {
+		return
+	}
 	page, left := d.TokenPage("Doorward "+name, enabled(d))
-	if page != "" && !again {
+	if !f.replace {
 		a.note("make a new credential at " + page)
 	}
 	if len(left) > 0 {
-		a.note("the page cannot be told of: " + strings.Join(left, "; "))
+		a.note("that page does not fill these permissions in; choose them there yourself: " + strings.Join(left, "; "))
 	}
 }
 
@@ -406,7 +431,7 @@ func (a *app) testAccount(name string) error {
 func (a *app) unlockCmd() *cobra.Command {
 	var from source
 	c := &cobra.Command{
-		Use: "unlock", Short: "give authd the passphrase of its store", Args: cobra.NoArgs,
+		Use: "unlock", Short: "give authd the passphrase of its store",
 		RunE: func(*cobra.Command, []string) error {
 			p, err := a.secret(&from, "passphrase")
 			if err != nil {

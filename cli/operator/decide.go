@@ -16,7 +16,7 @@ import (
 
 func (a *app) pendingCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "pending", Short: "list what waits for a decision", Args: cobra.NoArgs,
+		Use: "pending", Short: "list what waits for a decision",
 		RunE: func(*cobra.Command, []string) error {
 			cards, err := pendingCards()
 			if err != nil {
@@ -83,7 +83,7 @@ func card(id string) (*wire.Card, error) {
 
 func (a *app) showCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "show ID", Short: "show one card in full", Args: cobra.ExactArgs(1),
+		Use: "show ID", Short: "show one card in full",
 		RunE: func(_ *cobra.Command, args []string) error {
 			k, err := card(args[0])
 			if err != nil {
@@ -118,7 +118,7 @@ func (a *app) approveCmd() *cobra.Command {
 	var yes bool
 	var g grantFlags
 	c := &cobra.Command{
-		Use: "approve ID", Short: "approve one call, and the like of it if you say so", Args: cobra.ExactArgs(1),
+		Use: "approve ID", Short: "approve one call, and the like of it if you say so",
 		Long: `Shows the whole card, says what a grant would allow, asks, and approves what was shown: if anything
 about the call differs from it, nothing runs. The call then runs once.
 
@@ -309,7 +309,7 @@ func (a *app) denyCmd() *cobra.Command {
 	var why string
 	var stop bool
 	c := &cobra.Command{
-		Use: "deny ID", Short: "refuse one call", Args: cobra.ExactArgs(1),
+		Use: "deny ID", Short: "refuse one call",
 		RunE: func(_ *cobra.Command, args []string) error {
 			k, err := card(args[0])
 			if err != nil {

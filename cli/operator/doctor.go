@@ -4,8 +4,10 @@ package operator
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,7 +35,7 @@ func (a *app) doctorCmd() *cobra.Command {
 	var from source
 	var files []string
 	c := &cobra.Command{
-		Use: "doctor", Short: "say what is wrong with this machine, and what to do", Args: cobra.NoArgs,
+		Use: "doctor", Short: "say what is wrong with this machine, and what to do",
 		Long: `Exits 1 if anything is wrong.
 
 --leaks looks for credentials where they must not be: in the memory, environment, arguments and open
@@ -45,6 +47,9 @@ clean.`,
 		RunE: func(*cobra.Command, []string) error {
 			if leak {
 				return a.leaks(&from, files)
+			}
+			if len(files) > 0 || from.stdin || from.fd >= 0 {
+				return wire.Refuse(wire.CodeUsage, "--in, --secret-stdin and --secret-fd go with --leaks", "add --leaks")
 			}
 			return a.doctor()
 		},
@@ -122,10 +127,8 @@ func descriptions() finding {
 	if err != nil {
 		return finding{What: err.Error()}
 	}
-	files, _ := filepath.Glob(filepath.Join(dir, "*"+describe.Ext)) // the pattern is right
 	var names []string
-	for _, f := range files {
-		name := strings.TrimSuffix(filepath.Base(f), describe.Ext)
+	for _, name := range installed(dir) {
 		d, err := describe.Load(dir, name)
 		if err != nil {
 			return finding{What: "description of " + name + ": " + err.Error(), Next: "reinstall doorward"}
@@ -182,7 +185,7 @@ func (a *app) leaks(from *source, files []string) error {
 	}
 	root := cgroupRoot()
 	if root == "" {
-		return wire.Refuse(wire.CodeUnavailable, "cgroup v2 is not mounted", "")
+		return wire.Refuse(wire.CodeUnavailable, "cgroup v2 is not mounted", "boot with systemd's unified hierarchy")
 	}
 	secrets, err := a.secrets(from)
 	if err != nil {
@@ -200,8 +203,8 @@ func (a *app) leaks(from *source, files []string) error {
 	var pids []int
 	for _, slice := range []string{"doorward-cells.slice", "doorward-workers.slice"} {
 		p, err := leaks.Pids(filepath.Join(root, "doorward.slice", slice))
-		if err != nil && !os.IsNotExist(err) {
-			return wire.Refuse(wire.CodeInternal, err.Error(), "")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // without cells and workers there is no slice
+			return wire.Refuse(wire.CodeInternal, err.Error(), "try again; processes may have come and gone meanwhile")
 		}
 		pids = append(pids, p...)
 	}
@@ -253,18 +256,14 @@ func (a *app) secrets(from *source) ([]leaks.Secret, error) {
 	case from.stdin:
 		b, err = io.ReadAll(io.LimitReader(a.in, 1<<20))
 	case from.fd >= 0:
-		f := os.NewFile(uintptr(from.fd), "secrets")
-		if f == nil {
-			return nil, wire.Refuse(wire.CodeUsage, fmt.Sprintf("descriptor %d is not open", from.fd), "")
-		}
-		b, err = io.ReadAll(io.LimitReader(f, 1<<20))
+		b, err = readFD(from.fd, 1<<20)
 	case term.IsTerminal(int(a.in.Fd())):
 		b, err = a.secret(from, "credential to look for")
 	default:
 		return nil, wire.Refuse(wire.CodeUsage, "no credentials to look for", "give them one a line with --secret-stdin")
 	}
 	if err != nil {
-		return nil, err
+		return nil, unreadSecret(err)
 	}
 	var list []leaks.Secret
 	for i, l := range slices.Collect(bytes.Lines(b)) {

@@ -88,7 +88,9 @@ func (a *app) root() *cobra.Command {
 		SilenceErrors: true, SilenceUsage: true,
 	}
 	root.PersistentFlags().BoolVar(&a.json, "json", a.json, "print JSON; errors are a JSON object on stderr")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return secretFlag(err) })
+	root.SetFlagErrorFunc(flagFault)
+	root.Version = version
+	root.SetVersionTemplate(fmt.Sprintf("doorward {{.Version}}, protocol %d\n", wire.Version))
 	root.AddGroup(&cobra.Group{ID: "decide", Title: "Deciding:"}, &cobra.Group{ID: "rules", Title: "Rules:"},
 		&cobra.Group{ID: "record", Title: "The record:"}, &cobra.Group{ID: "machine", Title: "Accounts and machine:"})
 	add := func(group string, list ...*cobra.Command) {
@@ -100,7 +102,11 @@ func (a *app) root() *cobra.Command {
 	add("decide", a.pendingCmd(), a.showCmd(), a.approveCmd(), a.denyCmd(), a.watchCmd())
 	add("rules", a.grantsCmd(), a.revokeCmd(), a.stopCmd(), a.policyCmd(), a.taintCmd(), a.sessionCmd())
 	add("record", a.auditCmd(), a.whyCmd())
-	add("machine", a.accountCmd(), a.unlockCmd(), a.doctorCmd())
+	add("machine", a.accountCmd(), a.unlockCmd(), a.doctorCmd(), a.versionCmd())
+	root.SetHelpCommand(helpCmd())
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	tidy(root)
 	return root
 }
 

@@ -26,7 +26,7 @@ const maxPolicy = 256 << 10
 func (a *app) policyCmd() *cobra.Command {
 	c := &cobra.Command{Use: "policy", Short: "show, check, load and explain the policy"}
 	plain := func(op, short string) *cobra.Command {
-		return &cobra.Command{Use: op, Short: short, Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error {
+		return &cobra.Command{Use: op, Short: short, RunE: func(*cobra.Command, []string) error {
 			return a.policy(&wire.PolicyReq{Op: op}, false)
 		}}
 	}
@@ -181,6 +181,9 @@ ended, in place of the words, its own decision is shown.`,
 			if req.Frame, err = frame(args[0], args[1], a.ownFlags(args[2:])); err != nil {
 				return err
 			}
+			if attended && unattended {
+				return wire.Refuse(wire.CodeUsage, "--attended and --unattended are opposites", "give one")
+			}
 			if attended || unattended {
 				req.Attended = &attended
 			}
@@ -200,6 +203,7 @@ ended, in place of the words, its own decision is shown.`,
 			return a.policy(req, false)
 		},
 	}
+	c.DisableFlagsInUseLine = true
 	c.Flags().SetInterspersed(false) // what follows the connector is the call's
 	c.Flags().StringVar(&req.Cell, "cell", "", "the cell that asks; without it the only one with a session")
 	c.Flags().StringVar(&req.Session, "session", "", "the session that asks; without it the newest of the cell")
@@ -209,7 +213,6 @@ ended, in place of the words, its own decision is shown.`,
 	c.Flags().Int64Var(&reads, "reads", 0, "suppose so many reads of the connector in the session")
 	c.Flags().Int64Var(&readBytes, "read-bytes", 0, "suppose so many bytes of answers in the session")
 	c.Flags().StringVar(&at, "at", "", "suppose that it is then, such as 2030-03-10T09:00")
-	c.MarkFlagsMutuallyExclusive("attended", "unattended")
 	return c
 }
 
@@ -237,6 +240,20 @@ func (a *app) explainCard(id string) error {
 	return nil
 }
 
+// installed are the names of the installed descriptions.
+func installed(dir string) []string {
+	files, _ := filepath.Glob(filepath.Join(dir, "*"+describe.Ext)) // the pattern is right
+	for i, f := range files {
+		files[i] = strings.TrimSuffix(filepath.Base(f), describe.Ext)
+	}
+	return files
+}
+
+func absentConnector(dir, vendor string) error {
+	return wire.Refuse(wire.CodeUnknownConnector, "no connector "+vendor+" is installed",
+		meant("", vendor, installed(dir))+"doorward doctor lists them")
+}
+
 // frame reads the words of a call by the vendor's description.
 func frame(vendor, name string, args []string) (*wire.Frame, error) {
 	dir, err := describe.Dir()
@@ -245,11 +262,16 @@ func frame(vendor, name string, args []string) (*wire.Frame, error) {
 	}
 	d, err := describe.Load(dir, vendor)
 	if err != nil {
-		return nil, wire.Refuse(wire.CodeUnknownConnector, "no connector "+vendor, "doorward doctor lists them")
+		return nil, absentConnector(dir, vendor)
 	}
 	m, ok := d.Method(name)
 	if !ok {
-		return nil, wire.Refuse(wire.CodeUnknownMethod, "no method "+name+" of "+vendor, "connector describe "+vendor)
+		var names []string
+		for i := range d.Methods {
+			names = append(names, d.Methods[i].Name)
+		}
+		return nil, wire.Refuse(wire.CodeUnknownMethod, "no method "+name+" of "+vendor,
+			meant("", name, names)+"connector describe "+vendor)
 	}
 	f := &wire.Frame{Connector: vendor, Description: d.Digest(), Method: name}
 	for len(args) > 0 {
@@ -259,8 +281,12 @@ func frame(vendor, name string, args []string) (*wire.Frame, error) {
 		arg, ok := m.Arg(flag)
 		switch {
 		case !dashes || !ok && flag != "account":
+			var names []string
+			for i := range m.Args {
+				names = append(names, m.Args[i].Name)
+			}
 			return nil, wire.Refuse(wire.CodeBadArgument, "no flag "+flag+" of "+vendor+" "+name,
-				"connector describe "+vendor+" "+name)
+				meant("--", flag, names)+"connector describe "+vendor+" "+name)
 		case given:
 		case ok && arg.Type == describe.TypeBool:
 			value = "true"

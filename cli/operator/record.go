@@ -24,7 +24,7 @@ func (a *app) auditCmd() *cobra.Command {
 	var about string
 	var n int
 	list := &cobra.Command{
-		Use: "list", Short: "the newest entries", Args: cobra.NoArgs,
+		Use: "list", Short: "the newest entries",
 		RunE: func(*cobra.Command, []string) error {
 			return a.audit(&wire.AuditReq{Op: "list", ID: about, Limit: n})
 		},
@@ -32,19 +32,19 @@ func (a *app) auditCmd() *cobra.Command {
 	list.Flags().StringVar(&about, "about", "", "only what is about this call, grant or account")
 	list.Flags().IntVarP(&n, "number", "n", 50, "how many entries, 500 at most")
 	follow := &cobra.Command{
-		Use: "follow", Short: "entries as they come", Args: cobra.NoArgs,
+		Use: "follow", Short: "entries as they come",
 		RunE: func(c *cobra.Command, _ []string) error { return a.follow(c.Context(), about) },
 	}
 	follow.Flags().StringVar(&about, "about", "", "only what is about this call, grant or account")
 	show := &cobra.Command{
-		Use: "show ID", Short: "the history of one call", Args: cobra.ExactArgs(1),
+		Use: "show ID", Short: "the history of one call",
 		RunE: func(_ *cobra.Command, args []string) error {
 			return a.audit(&wire.AuditReq{Op: "show", ID: args[0]})
 		},
 	}
 	var after int64
 	export := &cobra.Command{
-		Use: "export", Short: "all entries as JSON lines", Args: cobra.NoArgs,
+		Use: "export", Short: "all entries as JSON lines",
 		RunE: func(*cobra.Command, []string) error {
 			for {
 				r, err := ask[wire.AuditResp](wire.PathApprove, "audit", &wire.AuditReq{Op: "export", After: after})
@@ -65,7 +65,7 @@ func (a *app) auditCmd() *cobra.Command {
 	}
 	export.Flags().Int64Var(&after, "after", 0, "from this entry number")
 	checkpoint := &cobra.Command{
-		Use: "checkpoint", Short: "a signed statement of the record as it is; keep it elsewhere", Args: cobra.NoArgs,
+		Use: "checkpoint", Short: "a signed statement of the record as it is; keep it elsewhere",
 		RunE: func(*cobra.Command, []string) error {
 			r, err := ask[wire.AuditResp](wire.PathApprove, "audit", &wire.AuditReq{Op: "checkpoint"})
 			if err != nil {
@@ -200,7 +200,7 @@ type report struct {
 func (a *app) verifyCmd() *cobra.Command {
 	var checkpoint, offline, key string
 	c := &cobra.Command{
-		Use: "verify", Short: "hold the record against itself and against checkpoints kept elsewhere", Args: cobra.NoArgs,
+		Use: "verify", Short: "hold the record against itself and against checkpoints kept elsewhere",
 		Long: `Names the first wrong entry and exits 1 if there is one. --checkpoint FILE holds what "doorward
 audit checkpoint" wrote earlier, one or more of them; without one, an older copy of the whole record
 cannot be told from the newest.
@@ -250,6 +250,10 @@ func (a *app) verifyOffline(ctx context.Context, dir, keyFile string, file []byt
 		return unreadable(dir, err)
 	} else if st.IsDir() {
 		path = filepath.Join(dir, "ledger.db")
+		if _, err := os.Stat(path); err != nil {
+			return wire.Refuse(wire.CodeUsage, "no ledger in "+dir+": there is no ledger.db that can be read",
+				"name sentinel's ledger folder or a copy of it")
+		}
 	}
 	var priv ed25519.PrivateKey
 	var pub ed25519.PublicKey
@@ -265,7 +269,8 @@ func (a *app) verifyOffline(ctx context.Context, dir, keyFile string, file []byt
 	}
 	line, first, err := a.VerifyFile(ctx, path, pub, priv, file)
 	if err != nil {
-		return wire.Refuse(wire.CodeInternal, err.Error(), "")
+		return wire.Refuse(wire.CodeInternal, err.Error(), "a copy is verified whole and readable: stop sentinel, copy its "+
+			"ledger folder with all that is in it, and give --key where --checkpoint is given")
 	}
 	return a.verified(line, first)
 }
@@ -298,12 +303,14 @@ func (a *app) verified(line []byte, first string) error {
 		}
 		where := "entry " + strconv.FormatInt(f.Entry, 10)
 		if f.Last != f.Entry {
-			where += " to " + strconv.FormatInt(f.Last, 10)
+			where += " (or one up to " + strconv.FormatInt(f.Last, 10) + ")"
 		}
 		if f.Row != "" {
 			where += ", row " + f.Row
 		}
-		a.line("  %s: %s", where, f.What)
+		if l := where + ": " + f.What; l != first {
+			a.line("  also %s", l)
+		}
 	}
 	a.note("keep the machine as it is, and compare with the last checkpoint that left it")
 	return nil
@@ -311,7 +318,7 @@ func (a *app) verified(line []byte, first string) error {
 
 func (a *app) whyCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "why [ID|HOST]", Short: "explain the last refusals", Args: cobra.MaximumNArgs(1),
+		Use: "why [ID|HOST]", Short: "explain the last refusals",
 		RunE: func(_ *cobra.Command, args []string) error {
 			req := &wire.WhyReq{}
 			if len(args) == 1 {

@@ -14,7 +14,7 @@ import (
 
 func (a *app) grantsCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "grants", Short: "list what goes without asking", Args: cobra.NoArgs,
+		Use: "grants", Short: "list what goes without asking",
 		RunE: func(*cobra.Command, []string) error {
 			grants, err := pages("grants", from, func(r *wire.GrantsResp) ([]wire.Grant, string) { return r.Grants, r.Next })
 			if err != nil {
@@ -49,7 +49,7 @@ func (a *app) grantsCmd() *cobra.Command {
 func (a *app) revokeCmd() *cobra.Command {
 	var r wire.PersonRevokeReq
 	c := &cobra.Command{
-		Use: "revoke [GRANT]", Short: "take back a grant, or all of an account, session or cell", Args: cobra.MaximumNArgs(1),
+		Use: "revoke [GRANT]", Short: "take back a grant, or all of an account, session or cell",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				r.Grant = args[0]
@@ -83,7 +83,7 @@ func (a *app) told(r *wire.Report, err error) error {
 func (a *app) stopCmd() *cobra.Command {
 	var resume, yes bool
 	c := &cobra.Command{
-		Use: "stop [CELL]", Short: "the switch: nothing more goes out for a cell, or for all", Args: cobra.MaximumNArgs(1),
+		Use: "stop [CELL]", Short: "the switch: nothing more goes out for a cell, or for all",
 		Long: `In this order: no new grants, live ones are void, live traffic is cut, parked calls are dropped.
 What was in flight is reported as "may have run". --resume turns it on again, which is decided like
 a call.`,
@@ -103,7 +103,7 @@ a call.`,
 func (a *app) taintCmd() *cobra.Command {
 	var clear, yes bool
 	c := &cobra.Command{
-		Use: "taint CELL", Short: "what a cell has read", Args: cobra.ExactArgs(1),
+		Use: "taint CELL", Short: "what a cell has read",
 		RunE: func(_ *cobra.Command, args []string) error {
 			r, err := ask[wire.TaintResp](wire.PathApprove, "taint", &wire.TaintReq{Cell: args[0], Clear: clear})
 			if err != nil {
@@ -160,11 +160,11 @@ func (a *app) sessionCmd() *cobra.Command {
 		return nil
 	}
 	c := &cobra.Command{
-		Use: "session", Short: "list live sessions, or end one", Args: cobra.NoArgs,
+		Use: "session", Short: "list live sessions, or end one",
 		RunE: func(*cobra.Command, []string) error { return list("") },
 	}
 	c.AddCommand(&cobra.Command{
-		Use: "end SESSION", Short: "end a session", Args: cobra.ExactArgs(1),
+		Use: "end SESSION", Short: "end a session",
 		RunE: func(_ *cobra.Command, args []string) error { return list(args[0]) },
 	})
 	return c

@@ -12,7 +12,7 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/doorward/doorward/internal/wire"
@@ -42,12 +42,7 @@ func (a *app) secret(s *source, prompt string) ([]byte, error) {
 	case s.stdin:
 		b, err = io.ReadAll(io.LimitReader(a.in, maxSecret+1))
 	case s.fd >= 0:
-		f := os.NewFile(uintptr(s.fd), "secret")
-		if f == nil {
-			return nil, wire.Refuse(wire.CodeUsage, fmt.Sprintf("descriptor %d is not open", s.fd), "")
-		}
-		b, err = io.ReadAll(io.LimitReader(f, maxSecret+1))
-		err = errors.Join(err, f.Close())
+		b, err = readFD(s.fd, maxSecret+1)
 	case term.IsTerminal(int(a.in.Fd())):
 		fmt.Fprint(a.err, prompt+" (not shown): ")
 		b, err = term.ReadPassword(int(a.in.Fd()))
@@ -57,7 +52,7 @@ func (a *app) secret(s *source, prompt string) ([]byte, error) {
 			"pipe it in with --secret-stdin, or name a descriptor with --secret-fd N; never as an argument")
 	}
 	if err != nil {
-		return nil, wire.Refuse(wire.CodeUsage, "read the secret: "+err.Error(), "")
+		return nil, unreadSecret(err)
 	}
 	if len(b) > maxSecret {
 		clear(b)
@@ -74,14 +69,28 @@ func (a *app) secret(s *source, prompt string) ([]byte, error) {
 	return b, nil
 }
 
-// secretFlag is the error about a flag that does not exist; one that is named like a secret gets the advice.
-func secretFlag(err error) error {
-	var missing *pflag.NotExistError
-	if errors.As(err, &missing) && secretName(missing.GetSpecifiedName()) {
-		return notAnArgument("--" + missing.GetSpecifiedName())
+// readFD reads at most limit bytes of a descriptor that whoever started the command has opened.
+func readFD(fd int, limit int64) ([]byte, error) {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
+		return nil, wire.Refuse(wire.CodeUsage, fmt.Sprintf("descriptor %d is not open", fd),
+			fmt.Sprintf("open it for the command: --secret-fd %d %d<FILE", fd, fd))
 	}
-	return err
+	f := os.NewFile(uintptr(fd), fmt.Sprintf("descriptor %d", fd))
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, limit))
 }
+
+func unreadSecret(err error) error {
+	var refused *wire.Error
+	if errors.As(err, &refused) {
+		return refused
+	}
+	return wire.Refuse(wire.CodeUsage, "read the secret: "+err.Error(), "use --secret-stdin, or --secret-fd N of a descriptor "+
+		"that is open for reading")
+}
+
+// asks says whether the secret will be asked for at a terminal.
+func (a *app) asks(s *source) bool { return !s.stdin && s.fd < 0 && term.IsTerminal(int(a.in.Fd())) }
 
 // secretNames are words that flags for secrets are made of elsewhere.
 var secretNames = [...]string{"password", "passwd", "pass", "passphrase", "token", "secret", "apikey", "key",

@@ -45,6 +45,46 @@ func terminal(t *testing.T) (test, command *os.File) {
 	return m, s
 }
 
+// atTerminal runs the command at a terminal, answers once it says prompt (before is what it said until then), and
+// returns all that it said and its exit code.
+func atTerminal(t *testing.T, dir, prompt, answer string, before func(string), args ...string) (string, int) {
+	t.Helper()
+	exe, err := exec.LookPath("doorward")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pty, tty := terminal(t)
+	cmd := exec.Command(exe, args...)
+	cmd.Env = append(os.Environ(), clitest.Env+"="+filepath.Join(dir, "run"))
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	tty.Close()
+	var seen strings.Builder
+	asked := false
+	buf := make([]byte, 4096)
+	for {
+		n, err := pty.Read(buf)
+		seen.Write(buf[:n])
+		if !asked && strings.Contains(seen.String(), prompt) {
+			asked = true
+			if before != nil {
+				before(seen.String())
+			}
+			if _, err := io.WriteString(pty, answer); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err != nil {
+			break // EIO: the command has ended
+		}
+	}
+	_ = cmd.Wait() // the exit code says it
+	return seen.String(), cmd.ProcessState.ExitCode()
+}
+
 // A person at a terminal sees the card and what the grant would allow before the question, and only "yes" is a yes.
 func TestApproveAsksAtTheTerminal(t *testing.T) {
 	if !clitest.Ground() {
@@ -74,52 +114,61 @@ func TestApproveAsksAtTheTerminal(t *testing.T) {
 			s := &sham{Script: clitest.Script{Dir: dir}}
 			clitest.ServeTest(t, s.Script, "approve/sock", s.sentinel)
 
-			exe, err := exec.LookPath("doorward")
-			if err != nil {
-				t.Fatal(err)
-			}
-			pty, tty := terminal(t)
-			cmd := exec.Command(exe, "approve", "c1", "--grant", "session")
-			cmd.Env = append(os.Environ(), clitest.Env+"="+filepath.Join(dir, "run"))
-			cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
-			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			tty.Close()
-			var seen strings.Builder
 			asked := false
-			buf := make([]byte, 4096)
-			for {
-				n, err := pty.Read(buf)
-				seen.Write(buf[:n])
-				if !asked && strings.Contains(seen.String(), "Type yes: ") {
-					asked = true
-					before := seen.String()
-					for _, want := range []string{"To: ada@example.org", "the grant would allow", "where --to is ada@example.org",
-						"Run this, and allow what the grant says?"} {
-						if !strings.Contains(before, want) {
-							t.Errorf("asked before it showed %q:\n%s", want, before)
-						}
-					}
-					if _, err := io.WriteString(pty, c.answer); err != nil {
-						t.Fatal(err)
+			seen, code := atTerminal(t, dir, "Type yes: ", c.answer, func(before string) {
+				asked = true
+				for _, want := range []string{"To: ada@example.org", "the grant would allow", "where --to is ada@example.org",
+					"Run this, and allow what the grant says?"} {
+					if !strings.Contains(before, want) {
+						t.Errorf("asked before it showed %q:\n%s", want, before)
 					}
 				}
-				if err != nil {
-					break // EIO: the command has ended
-				}
-			}
-			code := 0
-			if err := cmd.Wait(); err != nil {
-				code = cmd.ProcessState.ExitCode()
-			}
+			}, "approve", "c1", "--grant", "session")
 			if !asked || code != c.code {
-				t.Errorf("asked %v, exit code %d, want %d:\n%s", asked, code, c.code, seen.String())
+				t.Errorf("asked %v, exit code %d, want %d:\n%s", asked, code, c.code, seen)
 			}
 			log, _ := os.ReadFile(filepath.Join(dir, "seen"))
 			if got := strings.Contains(string(log), "decide c1 hash=abcd approve=true"); got != c.decided {
 				t.Errorf("decided %v, want %v: %s", got, c.decided, log)
+			}
+		})
+	}
+}
+
+// Where to make a credential is said where one is asked for, once all else was checked, and of the vendor's own server
+// only.
+func TestAccountAddNamesThePageWhereItAsks(t *testing.T) {
+	if !clitest.Ground() {
+		t.Skip("host ground skipped: needs root and a mount namespace")
+	}
+	for _, c := range []struct {
+		name        string
+		args        []string
+		asks, named bool
+		want        string
+	}{
+		{"a new one", []string{"demo", "work"}, true, true, "name=Doorward+work&things=read"},
+		{"one that is there", []string{"demo", "home"}, false, false, "there is an account home already"},
+		{"of an address of its own", []string{"demo", "work", "--base", "https://other.example.org"}, true, false, ""},
+		{"with a fault", []string{"demo", "work", "--user", "ada"}, false, false, "has no user name"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			s := &sham{Script: clitest.Script{Dir: dir}}
+			clitest.ServeTest(t, s.Script, "approve/sock", s.sentinel)
+			clitest.ServeTest(t, s.Script, "authd/admin/sock", s.authd)
+			seen, _ := atTerminal(t, dir, "(not shown): ", "tok-0123456789\n", nil, append([]string{"account", "add"}, c.args...)...)
+			if got := strings.Contains(seen, "(not shown): "); got != c.asks {
+				t.Errorf("asked %v, want %v", got, c.asks)
+			}
+			if got := strings.Contains(seen, "make a new credential at https://example.org/new"); got != c.named {
+				t.Errorf("named the page %v, want %v", got, c.named)
+			}
+			if !strings.Contains(seen, c.want) {
+				t.Errorf("no %q", c.want)
+			}
+			if t.Failed() {
+				t.Log(seen)
 			}
 		})
 	}
