@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/doorward/doorward/internal/describe"
 	"github.com/doorward/doorward/internal/wire"
 )
 
@@ -32,6 +33,9 @@ type Parts struct {
 	// half, or nil to skip signatures. It returns the report as JSON and, if something is wrong, what is wrong first.
 	VerifyFile func(ctx context.Context, path string, pub ed25519.PublicKey, key ed25519.PrivateKey,
 		file []byte) ([]byte, string, error)
+	// CheckPolicy compiles policy files, none for the installed ones, by descriptions under limits.toml (nil: none). It
+	// returns what is wrong with them, and what a setting does not cover.
+	CheckPolicy func(files []wire.PolicyFile, descs []*describe.Connector, limits []byte) (problems, notes []string)
 }
 
 // askTimeout bounds one answer of a daemon: an account's test asks a vendor.

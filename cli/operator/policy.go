@@ -38,9 +38,10 @@ func (a *app) policyCmd() *cobra.Command {
 	load.Flags().BoolVar(&yes, "yes", false, "decide at once, without asking")
 	check := &cobra.Command{
 		Use: "check [FILE|FOLDER]...", Short: "check policy files, and say what loading them would change",
-		Long: "Without names it checks the policy folder of the configuration. " +
-			"Named are policy.toml and .cedar files, or a folder of them.",
-		RunE: func(_ *cobra.Command, args []string) error { return a.policyFiles("check", args, false) },
+		Long: `Without names it checks the policy folder of the configuration. Named are policy.toml and .cedar
+files, or a folder of them. Where sentinel is not here, they are checked all the same, and what would
+change is not said.`,
+		RunE: func(_ *cobra.Command, args []string) error { return a.checkPolicy(args) },
 	}
 	c.AddCommand(plain("show", "the policy in force"), check, load, a.explainCmd(), plain("cedar",
 		"the policy in force as Cedar"))
@@ -53,6 +54,63 @@ func (a *app) policyFiles(op string, names []string, yes bool) error {
 		return err
 	}
 	return a.policy(&wire.PolicyReq{Op: op, Files: files}, yes)
+}
+
+// configDir is the configuration of an installed machine.
+const configDir = "/etc/doorward"
+
+// checkPolicy asks sentinel, and checks without it where it is not here.
+func (a *app) checkPolicy(names []string) error {
+	err := a.policyFiles("check", names, false)
+	var refused *wire.Error
+	if !errors.As(err, &refused) || refused.Code != wire.CodeUnavailable || a.CheckPolicy == nil {
+		return err
+	}
+	dir, err := describe.Dir()
+	if err != nil {
+		return wire.Refuse(wire.CodeInternal, err.Error(), "reinstall doorward")
+	}
+	var descs []*describe.Connector
+	for _, name := range installed(dir) {
+		d, err := describe.Load(dir, name)
+		if err != nil {
+			return wire.Refuse(wire.CodeInternal, "description of "+name+": "+err.Error(), "reinstall doorward")
+		}
+		descs = append(descs, d)
+	}
+	if len(descs) == 0 {
+		return wire.Refuse(wire.CodeUnavailable, refused.Reason+", and no connector is installed in "+dir,
+			"a policy is checked by the connectors' descriptions: doorward doctor")
+	}
+	folder := filepath.Join(configDir, "policy")
+	if len(names) == 0 {
+		if exists(folder) {
+			names = []string{folder}
+		}
+	}
+	files, err := policyFiles(names)
+	if err != nil {
+		return err
+	}
+	var limits []byte
+	if file := filepath.Join(configDir, "limits.toml"); exists(file) {
+		if limits, err = readFile(file, maxPolicy); err != nil {
+			return err
+		}
+	}
+	r := &wire.PolicyResp{}
+	r.Problems, r.Notes = a.CheckPolicy(files, descs, limits)
+	if err := a.printPolicy(r); err != nil {
+		return err
+	}
+	if a.json {
+		return nil
+	}
+	if !a.fails {
+		a.line("nothing is wrong with it")
+	}
+	a.note("sentinel is not here, so what this would change of the policy in force is not known: doorward doctor")
+	return nil
 }
 
 // policy asks and prints. A policy with faults ends with exit code 1.
@@ -69,6 +127,23 @@ func (a *app) policy(req *wire.PolicyReq, yes bool) error {
 		}
 		r.Lines, r.Next = append(r.Lines, more.Lines...), more.Next
 	}
+	if err := a.printPolicy(r); err != nil || a.json {
+		return err
+	}
+	switch {
+	case a.fails && req.Op == "load":
+		a.note("nothing is changed: the last decided policy stays")
+	case a.fails || req.Op != "check" && req.Op != "load":
+	case len(r.Lines) == 0 && r.Widening == "":
+		a.line("no change to what is in force")
+	case req.Op == "load" && r.Widening == "":
+		a.line("the policy is in force")
+	}
+	return a.offer(r.Widening, yes)
+}
+
+// printPolicy prints what was said of a policy. One with faults ends with exit code 1.
+func (a *app) printPolicy(r *wire.PolicyResp) error {
 	a.fails = len(r.Problems) > 0
 	if a.json {
 		return a.value(map[string]any{"lines": notNil(r.Lines), "problems": notNil(r.Problems), "notes": notNil(r.Notes),
@@ -85,16 +160,7 @@ func (a *app) policy(req *wire.PolicyReq, yes bool) error {
 	for _, n := range r.Notes {
 		a.note("note: " + n)
 	}
-	switch {
-	case a.fails && req.Op == "load":
-		a.note("nothing is changed: the last decided policy stays")
-	case a.fails || req.Op != "check" && req.Op != "load":
-	case len(r.Lines) == 0 && r.Widening == "":
-		a.line("no change to what is in force")
-	case req.Op == "load" && r.Widening == "":
-		a.line("the policy is in force")
-	}
-	return a.offer(r.Widening, yes)
+	return nil
 }
 
 // policyFiles reads the files that are named, and the policy files of folders that are named.
@@ -139,6 +205,11 @@ func unreadable(path string, err error) error {
 		err = pe.Err
 	}
 	return wire.Refuse(wire.CodeUsage, "read "+path+": "+err.Error(), "name a file that can be read")
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // readFile reads a regular file of at most limit bytes.

@@ -10,10 +10,15 @@ import (
 	"os"
 
 	"github.com/doorward/doorward/cli/operator"
+	"github.com/doorward/doorward/internal/describe"
+	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/sentinel/ledger"
+	"github.com/doorward/doorward/sentinel/policy"
 )
 
-func main() { os.Exit(operator.Main(os.Args[1:], operator.Parts{VerifyFile: verifyFile})) }
+func main() {
+	os.Exit(operator.Main(os.Args[1:], operator.Parts{VerifyFile: verifyFile, CheckPolicy: checkPolicy}))
+}
 
 // verifyFile is ledger.VerifyFile with its report as JSON.
 func verifyFile(ctx context.Context, path string, pub ed25519.PublicKey, key ed25519.PrivateKey,
@@ -30,4 +35,40 @@ func verifyFile(ctx context.Context, path string, pub ed25519.PublicKey, key ed2
 		return b, f.String(), nil
 	}
 	return b, "", nil
+}
+
+// checkPolicy is policy.Compile for files that nobody is asked to take up.
+func checkPolicy(files []wire.PolicyFile, descs []*describe.Connector, limits []byte) (problems, notes []string) {
+	given := policy.Files{}
+	for _, f := range files {
+		given[f.Name] = f.Body
+	}
+	if len(given) == 0 {
+		given[policy.PolicyFile] = policy.DefaultPolicy()
+	}
+	var ceiling [][]byte
+	if limits != nil {
+		ceiling = [][]byte{limits}
+	}
+	set, err := policy.Compile(given, descs, ceiling...)
+	if err != nil {
+		return faults(err), nil
+	}
+	for _, p := range set.Check() {
+		notes = append(notes, p.Error())
+	}
+	return nil, notes
+}
+
+// faults are the single faults of a joined error.
+func faults(err error) []string {
+	many, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []string{err.Error()}
+	}
+	var out []string
+	for _, e := range many.Unwrap() {
+		out = append(out, faults(e)...)
+	}
+	return out
 }

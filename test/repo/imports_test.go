@@ -63,11 +63,12 @@ var may = map[string][]string{
 
 // mayBin lists what each binary's main may import: its own package and the daemon's start.
 var mayBin = map[string][]string{
-	"cmd/authd":         {"authd", "internal/daemon"},
-	"cmd/sentinel":      {"sentinel", "internal/daemon"},
-	"cmd/egress":        {"sentinel/egress/...", "internal/daemon"},
-	"cmd/connector":     {"cli"},
-	"cmd/doorward":      {"cli/operator", "sentinel/ledger"}, // docs/decisions/0004
+	"cmd/authd":     {"authd", "internal/daemon"},
+	"cmd/sentinel":  {"sentinel", "internal/daemon"},
+	"cmd/egress":    {"sentinel/egress/...", "internal/daemon"},
+	"cmd/connector": {"cli"},
+	"cmd/doorward": {"cli/operator", "internal/describe", "internal/wire",
+		"sentinel/ledger", "sentinel/policy"}, // docs/decisions/0004 and 0005
 	"cmd/worker-dav":    {"workers", "workers/dav"},
 	"cmd/worker-github": {"workers", "workers/github"},
 }
