@@ -10,7 +10,7 @@ package cli
 import (
 	"errors"
 	"os"
-	"runtime/debug"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -50,10 +50,16 @@ func (a *app) run(args []string) *wire.Error {
 		return usage("name what to do", "connector help")
 	}
 	word, rest := args[0], args[1:]
+	if slices.Contains(builtin[:], word) && word != "help" && (slices.Contains(rest, "--help") || slices.Contains(rest, "-h")) {
+		return a.print([]byte(commandHelp(word))) // nobody is asked
+	}
 	switch word {
 	case "help", "--help", "-h":
 		return a.help(rest)
 	case "version", "--version":
+		if len(rest) > 0 && !(len(rest) == 1 && rest[0] == "--json") {
+			return usage("version takes no words", "connector help")
+		}
 		return a.version()
 	case "list":
 		return a.list(rest)
@@ -64,6 +70,9 @@ func (a *app) run(args []string) *wire.Error {
 	case "result", "wait", "cancel":
 		return a.collect(word, rest)
 	case "guide":
+		if len(rest) > 0 {
+			return usage("guide takes no words", "connector help")
+		}
 		return a.print([]byte(Guide))
 	case "completion":
 		return a.completion(rest)
@@ -145,7 +154,8 @@ func (a *app) glance(name, method string) (*describe.Connector, []byte, *wire.Er
 // absent says why there is no description of a vendor.
 func (a *app) absent(name string, err error) *wire.Error {
 	if !word(name) || errors.Is(err, unix.ENOENT) {
-		return unknown(wire.CodeUnknownConnector, "no connector "+quote(name), nearest(name, a.vendors()), "connector list")
+		near := nearest(name, append(a.vendors(), builtin[:]...))
+		return unknown(wire.CodeUnknownConnector, "no connector "+quote(name), near, "connector list")
 	}
 	return wire.Refuse(wire.CodeInternal, "read the description of "+name+": "+err.Error(), "reinstall doorward")
 }
@@ -216,12 +226,15 @@ func methods(c *describe.Connector) []string {
 	return names
 }
 
+// release names this build: `make build` sets it with -X.
+var release = "devel"
+
 func (a *app) version() *wire.Error {
-	v := "unknown"
-	if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" {
-		v = b.Main.Version
+	if a.json {
+		return a.print([]byte(`{"version":` + string(jsonString(nil, release, true)) + `,"protocol":` +
+			strconv.Itoa(wire.Version) + "}\n"))
 	}
-	return a.print([]byte("connector " + v + ", protocol " + strconv.Itoa(wire.Version) + "\n"))
+	return a.print([]byte("connector " + release + ", protocol " + strconv.Itoa(wire.Version) + "\n"))
 }
 
 // word says whether s can be a connector's name.

@@ -35,6 +35,9 @@ const fishScript = `complete -c connector \
 `
 
 func (a *app) completion(args []string) *wire.Error {
+	if len(args) == 0 {
+		return usage("completion takes the name of a shell: bash, zsh or fish", "connector help")
+	}
 	shell := strings.Join(args, " ")
 	switch shell {
 	case "bash":

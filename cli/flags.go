@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/doorward/doorward/internal/describe"
 	"github.com/doorward/doorward/internal/wire"
@@ -216,7 +217,7 @@ func (p *parser) flags() []string {
 func (p *parser) add(a *describe.Arg, value string) *wire.Error {
 	c, err := a.Canon(value)
 	if err != nil {
-		return p.bad(err)
+		return p.misfit(a, value, err)
 	}
 	i, found := slices.BinarySearchFunc(p.args, a.Name, func(x wire.Arg, name string) int {
 		return strings.Compare(x.Name, name)
@@ -226,6 +227,19 @@ func (p *parser) add(a *describe.Arg, value string) *wire.Error {
 	}
 	p.args[i].Values = append(p.args[i].Values, c)
 	return nil
+}
+
+// misfit is the error about a value that is not of its argument's form.
+func (p *parser) misfit(a *describe.Arg, value string, err error) *wire.Error {
+	var arg *describe.ArgError
+	if a.Type == describe.TypeText || !utf8.ValidString(value) || !errors.As(err, &arg) {
+		return p.bad(err)
+	}
+	want := arg.Problem
+	if a.Type == describe.TypeTime {
+		want = "a date as 2030-03-10, for its midnight UTC, or " + want
+	}
+	return wire.Refuse(wire.CodeBadArgument, "--"+a.Name+" "+quote(value)+": must be "+want, "see: "+p.see())
 }
 
 // bad is the error about an argument.
@@ -260,6 +274,9 @@ func (p *parser) frame() (*call, *wire.Error) {
 			stdin = s.flag
 		}
 		if s.arg.Type == describe.TypeText {
+			if slices.ContainsFunc(p.args, func(x wire.Arg) bool { return x.Name == s.arg.Name }) {
+				return nil, usage("--"+s.arg.Name+" and --"+s.flag+" are one argument, which is given twice", p.see())
+			}
 			b, err := readText(&s)
 			if err != nil {
 				return nil, err

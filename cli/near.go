@@ -2,8 +2,12 @@
 
 package cli
 
-// nearest is the name that s was probably meant to be, or "". At most a third of the letters may be wrong.
+import "strings"
+
+// nearest is the name that s was probably meant to be, or "". At most a third of the letters may be wrong; their case
+// does not count.
 func nearest(s string, names []string) string {
+	s = strings.ToLower(s)
 	best, least := "", max(1, len(s)/3)+1
 	if len(s) > 64 {
 		return ""
