@@ -5,7 +5,19 @@ GO      ?= go
 WORKERS := dav github
 DAEMONS := authd sentinel egress
 B       := build
-GOBUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w -buildid="
+VERSION := $(or $(shell git describe --always --dirty 2>/dev/null),devel)
+CLI     := github.com/doorward/doorward/cli
+GOBUILD := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags="-s -w -buildid= \
+	-X $(CLI).release=$(VERSION) -X $(CLI)/operator.release=$(VERSION)"
+
+# Go asks git for the state of the tree, which git refuses to root in another user's clone; git describe may be refused.
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+
+ifeq ($(filter help clean,$(or $(MAKECMDGOALS),help)),)
+ifeq ($(shell command -v $(GO)),)
+$(error there is no "$(GO)" here: install Go (Debian and Ubuntu: apt-get install golang-go), or name it by GO=/path/to/go)
+endif
+endif
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18

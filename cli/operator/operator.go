@@ -93,7 +93,7 @@ func (a *app) root() *cobra.Command {
 	}
 	root.PersistentFlags().BoolVar(&a.json, "json", a.json, "print JSON; errors are a JSON object on stderr")
 	root.SetFlagErrorFunc(flagFault)
-	root.Version = version
+	root.Version = release
 	root.SetVersionTemplate(fmt.Sprintf("doorward {{.Version}}, protocol %d\n", wire.Version))
 	root.AddGroup(&cobra.Group{ID: "decide", Title: "Deciding:"}, &cobra.Group{ID: "rules", Title: "Rules:"},
 		&cobra.Group{ID: "record", Title: "The record:"}, &cobra.Group{ID: "machine", Title: "Accounts and machine:"})

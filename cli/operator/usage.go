@@ -13,8 +13,8 @@ import (
 	"github.com/doorward/doorward/internal/wire"
 )
 
-// version names this build: `make build` sets it with -X.
-var version = "devel"
+// release names this build: `make build` sets it with -X.
+var release = "devel"
 
 // tidy gives the whole tree of commands its rules for wrong words. How many words a command takes is said once, in its
 // Use line.
@@ -185,9 +185,9 @@ func (a *app) versionCmd() *cobra.Command {
 	return &cobra.Command{Use: "version", Short: "say which build this is",
 		RunE: func(*cobra.Command, []string) error {
 			if a.json {
-				return a.value(map[string]any{"version": version, "protocol": wire.Version})
+				return a.value(map[string]any{"version": release, "protocol": wire.Version})
 			}
-			a.line("doorward %s, protocol %d", version, wire.Version)
+			a.line("doorward %s, protocol %d", release, wire.Version)
 			return nil
 		}}
 }
