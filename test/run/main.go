@@ -8,13 +8,16 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
 func main() {
@@ -28,6 +31,9 @@ func run() error {
 	fuzzTime := flag.String("fuzz", "5s", "how long each fuzz target runs; with a value given, only those run")
 	flag.Parse()
 	only := flag.NFlag() > 0
+	if !fuzzable(*fuzzTime) {
+		return fmt.Errorf("FUZZTIME %q: no duration; write it as 30s, 5m, or 1000x for so many inputs", *fuzzTime)
+	}
 	var t tally
 	if !only {
 		fmt.Println("== vet")
@@ -47,9 +53,9 @@ func run() error {
 	for _, g := range slices.Compact(t.grounds) {
 		fmt.Println("skipped:", g)
 	}
-	fmt.Printf("%d passed, %d failed, %d skipped\n", t.passed, t.failed, t.skipped)
-	if t.failed > 0 {
-		return fmt.Errorf("%d failed", t.failed)
+	fmt.Printf("%d passed, %d failed, %d skipped\n", t.passed, len(t.failed), t.skipped)
+	if len(t.failed) > 0 {
+		return errors.New("failed:\n  " + strings.Join(t.failed, "\n  "))
 	}
 	if t.passed == 0 {
 		return fmt.Errorf("no test ran")
@@ -58,8 +64,9 @@ func run() error {
 }
 
 type tally struct {
-	passed, failed, skipped int
-	grounds                 []string // what was skipped, in the tests' own words
+	passed, skipped int
+	failed          []string // "package test", or the package alone where no test of it is to blame
+	grounds         []string // what was skipped, in the tests' own words
 }
 
 // event is one line of `go test -json`, see `go doc test2json`.
@@ -94,7 +101,7 @@ func (t *tally) tests() error {
 			return rerr
 		}
 	}
-	if err := cmd.Wait(); err != nil && t.failed == 0 {
+	if err := cmd.Wait(); err != nil && len(t.failed) == 0 {
 		return fmt.Errorf("go test: %w", err)
 	}
 	return nil
@@ -115,7 +122,7 @@ func (t *tally) take(e event, text map[string]*bytes.Buffer) {
 		if e.Test != "" {
 			t.passed++
 		} else {
-			fmt.Printf("ok    %-60s %6.1fs\n", strings.TrimPrefix(e.Package, "github.com/doorward/doorward/"), e.Elapsed)
+			fmt.Printf("ok    %-60s %6.1fs\n", short(e.Package), e.Elapsed)
 		}
 	case "skip":
 		if e.Test != "" {
@@ -123,8 +130,15 @@ func (t *tally) take(e event, text map[string]*bytes.Buffer) {
 			t.grounds = append(t.grounds, reason(text[key]))
 		}
 	case "fail":
-		t.failed++
-		fmt.Printf("FAIL  %s\n", key)
+		// A test fails with its subtest, and a package with its test: what failed is counted once, where it did.
+		name, inner := short(e.Package), short(e.Package)+" "
+		if e.Test != "" {
+			name, inner = name+" "+e.Test, inner+e.Test+"/"
+		}
+		if !slices.ContainsFunc(t.failed, func(f string) bool { return strings.HasPrefix(f, inner) }) {
+			t.failed = append(t.failed, name)
+		}
+		fmt.Printf("FAIL  %s\n", name)
 		if b := text[key]; b != nil {
 			fmt.Print(b.String())
 		}
@@ -132,6 +146,19 @@ func (t *tally) take(e event, text map[string]*bytes.Buffer) {
 		return
 	}
 	delete(text, key)
+}
+
+// short is a package's path within this module.
+func short(pkg string) string { return strings.TrimPrefix(pkg, "github.com/doorward/doorward/") }
+
+// fuzzable says whether go test takes s as -fuzztime.
+func fuzzable(s string) bool {
+	if n, ok := strings.CutSuffix(s, "x"); ok {
+		times, err := strconv.ParseUint(n, 10, 31)
+		return err == nil && times > 0
+	}
+	d, err := time.ParseDuration(s)
+	return err == nil && d > 0
 }
 
 // reason is the line that a skipped test gave, without its place.
@@ -163,8 +190,8 @@ func (t *tally) fuzz(fuzzTime string) error {
 	for _, pkg := range strings.Fields(string(list)) {
 		out, err := exec.Command("go", "test", "-list", "^Fuzz", pkg).Output()
 		if err != nil {
-			t.failed++
-			fmt.Printf("FAIL  %s: its fuzz targets cannot be listed: %v\n", pkg, err)
+			t.failed = append(t.failed, short(pkg)+": its fuzz targets cannot be listed")
+			fmt.Printf("FAIL  %s: its fuzz targets cannot be listed: %v\n", short(pkg), err)
 			continue
 		}
 		for _, name := range strings.Fields(string(out)) {
@@ -173,12 +200,12 @@ func (t *tally) fuzz(fuzzTime string) error {
 			}
 			got, err := exec.Command("go", "test", "-run=^$", "-fuzz=^"+name+"$", "-fuzztime="+fuzzTime, "-fuzzminimizetime=100x", "-timeout=0", pkg).CombinedOutput()
 			if err != nil && !ranOut(got) {
-				t.failed++
-				fmt.Printf("FAIL  %s %s\n%s", pkg, name, got)
+				t.failed = append(t.failed, short(pkg)+" "+name+" (fuzz)")
+				fmt.Printf("FAIL  %s %s\n%s", short(pkg), name, got)
 				continue
 			}
 			t.passed++
-			fmt.Printf("ok    %s %s\n", strings.TrimPrefix(pkg, "github.com/doorward/doorward/"), name)
+			fmt.Printf("ok    %s %s\n", short(pkg), name)
 		}
 	}
 	return nil

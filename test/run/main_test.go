@@ -2,7 +2,42 @@
 
 package main
 
-import "testing"
+import (
+	"bytes"
+	"slices"
+	"testing"
+)
+
+// What failed is counted once: not again with the test and the package that it is in.
+func TestAFailureIsCountedOnce(t *testing.T) {
+	var got tally
+	text := map[string]*bytes.Buffer{}
+	for _, e := range []event{
+		{Action: "fail", Package: "m/a", Test: "TestOne/x"},
+		{Action: "fail", Package: "m/a", Test: "TestOne/y"},
+		{Action: "fail", Package: "m/a", Test: "TestOne"},
+		{Action: "pass", Package: "m/a", Test: "TestTwo"},
+		{Action: "fail", Package: "m/a", Test: "TestOneMore"},
+		{Action: "fail", Package: "m/a"},
+		{Action: "fail", Package: "m/b"}, // does not build
+		{Action: "pass", Package: "m/c", Test: "TestOne"},
+	} {
+		got.take(e, text)
+	}
+	want := []string{"m/a TestOne/x", "m/a TestOne/y", "m/a TestOneMore", "m/b"}
+	if !slices.Equal(got.failed, want) || got.passed != 2 {
+		t.Errorf("%q failed and %d passed, want %q and 2", got.failed, got.passed, want)
+	}
+}
+
+func TestFuzzTimeIsADuration(t *testing.T) {
+	for s, want := range map[string]bool{"5s": true, "1h30m": true, "100x": true, "abc": false, "": false, "5": false,
+		"0s": false, "-5s": false, "0x": false, "x": false} {
+		if fuzzable(s) != want {
+			t.Errorf("%q: %v", s, !want)
+		}
+	}
+}
 
 // A fuzz target that used up its time is told from one that found something.
 func TestRanOut(t *testing.T) {
