@@ -31,7 +31,7 @@ import (
 func (d *demo) stolen() error {
 	d.gh.Faults.Add(standin.Fault{Method: "GET", Path: "/user/repos", Times: 1, DelayMS: 3000})
 	args := []string{"github", "repos"}
-	fmt.Printf("agent$ connector %s   (the vendor is slow)\n", strings.Join(args, " "))
+	prompt("agent$ connector", args, "the vendor is slow")
 	done := make(chan error, 1)
 	go func() {
 		r, err := d.work.Connector(d.ctx, args...)
@@ -138,7 +138,7 @@ func search(pid int, want *regexp.Regexp) ([]string, error) {
 
 // record verifies the record, then rewrites one line in a copy, as sentinel's user could.
 func (d *demo) record() error {
-	r, err := d.human(0, "", "audit", "checkpoint")
+	r, err := d.brief(0, "", 4, "audit", "checkpoint")
 	if err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (d *demo) record() error {
 	fmt.Printf("thief$ rewrote entry %d of a copy: the approval is now another person's\n", n)
 	key := filepath.Join(d.w.Dir, "credentials", "sentinel", "checkpoint-key")
 	args := []string{"audit", "verify", "--offline", copied, "--key", key, "--checkpoint", note}
-	fmt.Printf("admin$ doorward %s\n", strings.Join(args, " "))
+	prompt("admin$ doorward", args, "")
 	admin := d.w.Person(0)
 	res, err := admin.Doorward(d.ctx, "", args...)
 	if res, err = show(res, err, 1); err != nil {

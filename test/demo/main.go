@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/doorward/doorward/test/ground"
 	"github.com/doorward/doorward/test/vendors/caldav"
 	"github.com/doorward/doorward/test/vendors/github"
 	"github.com/doorward/doorward/test/world"
@@ -32,11 +33,19 @@ const (
 )
 
 func main() {
-	if err := run(); err != nil {
+	err := run()
+	switch {
+	case err == nil:
+	case errors.Is(err, errInterrupted):
+		fmt.Fprintln(os.Stderr, "\ndemo: interrupted; everything it made is removed")
+		os.Exit(130)
+	default:
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
 }
+
+var errInterrupted = errors.New("interrupted")
 
 func run() error {
 	prefix := flag.String("prefix", "build", "installation to show, as `make build` makes it")
@@ -45,18 +54,49 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	if err := fit(abs, os.Geteuid()); err != nil {
+		return err
+	}
 	if err := os.Setenv("DOORWARD_PREFIX", abs); err != nil {
 		return err
 	}
 	inside, code, err := world.Enter()
 	if err != nil {
-		return fmt.Errorf("make a ground of its own: %w (it needs root, and a kernel with cgroup v2)", err)
+		return fmt.Errorf("make cgroups and namespaces of its own: %w (it needs root, Linux 6.8 or newer and cgroup v2; a "+
+			"container needs to be a privileged one)", err)
 	}
 	if !inside {
 		os.Exit(code)
 	}
+	if !ground.Inside() {
+		return errors.New("there is no cgroup v2 here, by which Doorward knows who calls: boot with systemd's unified " +
+			"hierarchy, or mount cgroup2 on /sys/fs/cgroup")
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	err = play(ctx)
+	if ctx.Err() != nil { // whatever failed, failed by that
+		return errInterrupted
+	}
+	return err
+}
+
+// fit says why the demo cannot be shown from an installation, by a user.
+func fit(prefix string, uid int) error {
+	for _, file := range []string{"bin/connector", "bin/doorward", "libexec/doorward/sentinel", "share/doorward/github.desc"} {
+		if _, err := os.Stat(filepath.Join(prefix, file)); err != nil {
+			return fmt.Errorf("-prefix %s is no installation of Doorward: %w; `make build` makes one in build/", prefix, err)
+		}
+	}
+	if uid != 0 {
+		return errors.New("only root may make the cgroups and namespaces that it runs in; all of them are its own, and are " +
+			"removed: sudo make demo")
+	}
+	return nil
+}
+
+// play opens a world, goes through all steps in it, and removes it.
+func play(ctx context.Context) error {
 	d, err := newDemo(ctx)
 	if err != nil {
 		return err
@@ -65,14 +105,21 @@ func run() error {
 	start := time.Now()
 	for _, s := range d.steps() {
 		fmt.Printf("\n== %s\n", s.title)
-		if err := s.do(); err != nil {
-			for name, log := range d.w.Logs() {
-				fmt.Fprintf(os.Stderr, "-- log of %s\n%s", name, log)
-			}
-			return fmt.Errorf("%s: %w", s.title, err)
+		err := s.do()
+		if err == nil {
+			continue
 		}
+		if ctx.Err() != nil {
+			return err
+		}
+		for name, log := range d.w.Logs() {
+			fmt.Fprintf(os.Stderr, "-- log of %s\n%s", name, log)
+		}
+		return fmt.Errorf("%s: %w", s.title, err)
 	}
-	fmt.Printf("\nAll of it held, in %.0f s.\n", time.Since(start).Seconds())
+	fmt.Printf("\nAll of it held, in %.0f s. Nothing of it is left on this machine.\n", time.Since(start).Seconds())
+	fmt.Println("What next: docs/threat-model.md says what holds against whom, docs/policy.md how a person says what goes and what\n" +
+		"asks, docs/limits.md what is not there yet; `make test` tries all of it.")
 	return nil
 }
 
@@ -127,24 +174,64 @@ func (d *demo) close() {
 
 // agent runs connector in a cell and prints what it prints.
 func (d *demo) agent(cell *world.Actor, want int, args ...string) (world.Result, error) {
-	fmt.Printf("agent$ connector %s\n", strings.Join(args, " "))
+	prompt("agent$ connector", args, "")
 	r, err := cell.Connector(d.ctx, args...)
 	return show(r, err, want)
 }
 
 // human runs doorward as the person.
 func (d *demo) human(want int, stdin string, args ...string) (world.Result, error) {
-	fmt.Printf("person$ doorward %s\n", strings.Join(args, " "))
+	return d.brief(want, stdin, 0, args...)
+}
+
+// brief is human for an answer of which so many lines are enough; 0 is all.
+func (d *demo) brief(want int, stdin string, lines int, args ...string) (world.Result, error) {
+	note := ""
+	if stdin != "" {
+		note = "the secret comes by a pipe"
+	}
+	prompt("person$ doorward", args, note)
 	r, err := d.person.Doorward(d.ctx, stdin, args...)
-	return show(r, err, want)
+	return showLines(r, err, want, lines)
+}
+
+// prompt prints a command as one could type it.
+func prompt(who string, args []string, note string) {
+	var b strings.Builder
+	b.WriteString(who)
+	for _, a := range args {
+		b.WriteString(" " + quoted(a))
+	}
+	if note != "" {
+		b.WriteString(" # " + note)
+	}
+	fmt.Println(b.String())
+}
+
+// quoted is a as a shell reads it back.
+func quoted(a string) string {
+	if a != "" && strings.Trim(a, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=@,+%") == "" {
+		return a
+	}
+	return "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
 }
 
 func show(r world.Result, err error, want int) (world.Result, error) {
+	return showLines(r, err, want, 0)
+}
+
+// showLines prints what a command printed, so many lines of it at most (0: all), and holds it to an exit code.
+func showLines(r world.Result, err error, want, lines int) (world.Result, error) {
 	if err != nil {
 		return r, err
 	}
 	for _, out := range []string{r.Stdout, r.Stderr} {
+		n, all := 0, strings.Count(out, "\n")
 		for line := range strings.Lines(out) {
+			if n++; lines > 0 && n > lines {
+				fmt.Printf("  … and %d lines more\n", all-lines)
+				break
+			}
 			fmt.Print("  ", strings.TrimRight(line, "\n"), "\n")
 		}
 	}
