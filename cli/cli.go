@@ -184,7 +184,7 @@ func (a *app) find() *wire.Error {
 	}
 	dir, err := describe.Dir()
 	if err != nil {
-		return wire.Refuse(wire.CodeInternal, err.Error(), "")
+		return wire.Refuse(wire.CodeInternal, err.Error(), "tell the person: doorward doctor")
 	}
 	a.dir = dir
 	return nil

@@ -90,7 +90,7 @@ func (in *input) each(f func([]byte) error) *wire.Error {
 			return nil
 		}
 		if size += int64(n); size > in.limit {
-			return wire.Refuse(wire.CodeTooLarge, "--"+in.s.flag+": more than "+strconv.FormatInt(in.limit, 10)+" bytes", "")
+			return wire.Refuse(wire.CodeTooLarge, "--"+in.s.flag+": more than "+strconv.FormatInt(in.limit, 10)+" bytes", "send less")
 		}
 		if err := f(buf[:n]); err != nil {
 			return in.fault("keep", err)

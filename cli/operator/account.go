@@ -102,7 +102,7 @@ it keeps the old one.`,
 func (a *app) addAccount(vendor, name string, f *addFlags) error {
 	dir, err := describe.Dir()
 	if err != nil {
-		return wire.Refuse(wire.CodeInternal, err.Error(), "")
+		return wire.Refuse(wire.CodeInternal, err.Error(), "reinstall doorward")
 	}
 	d, err := describe.Load(dir, vendor)
 	if err != nil {

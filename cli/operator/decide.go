@@ -266,7 +266,7 @@ func (gf *grantFlags) grant(k *wire.Card, now time.Time) (*wire.Grant, error) {
 		l := &g.Limits[i]
 		if l.Max > 0 {
 			if l.Max, err = strconv.ParseInt(value, 10, 64); err != nil || l.Max < 1 {
-				return nil, wire.Refuse(wire.CodeUsage, "--limit "+s+": a whole number from 1", "")
+				return nil, wire.Refuse(wire.CodeUsage, "--limit "+s+": a whole number from 1", "doorward approve --help")
 			}
 			continue
 		}

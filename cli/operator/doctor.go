@@ -198,7 +198,7 @@ func (a *app) leaks(from *source, files []string) error {
 	}()
 	s, err := leaks.New(secrets...)
 	if err != nil {
-		return wire.Refuse(wire.CodeBadCredential, err.Error(), "")
+		return wire.Refuse(wire.CodeBadCredential, err.Error(), "give credentials of 8 bytes or more, one a line")
 	}
 	var pids []int
 	for _, slice := range []string{"doorward-cells.slice", "doorward-workers.slice"} {

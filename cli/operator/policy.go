@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -186,7 +187,8 @@ func policyFiles(names []string) ([]wire.PolicyFile, error) {
 		}
 	}
 	if len(names) > 0 && len(paths) == 0 {
-		return nil, wire.Refuse(wire.CodeUsage, "no policy.toml or .cedar file in "+strings.Join(names, ", "), "")
+		return nil, wire.Refuse(wire.CodeUsage, "no policy.toml or .cedar file in "+strings.Join(names, ", "),
+			"name such a file, or the folder of it")
 	}
 	var files []wire.PolicyFile
 	for _, p := range paths {
@@ -219,9 +221,10 @@ func readFile(path string, limit int64) ([]byte, error) {
 	case err != nil:
 		return nil, unreadable(path, err)
 	case !st.Mode().IsRegular():
-		return nil, wire.Refuse(wire.CodeUsage, "read "+path+": no regular file", "")
+		return nil, wire.Refuse(wire.CodeUsage, "read "+path+": no regular file", "name a file")
 	case st.Size() > limit:
-		return nil, wire.Refuse(wire.CodeTooLarge, "read "+path+": larger than it can be", "")
+		return nil, wire.Refuse(wire.CodeTooLarge, "read "+path+": larger than it can be", "it has at most "+
+			strconv.FormatInt(limit, 10)+" bytes")
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -329,7 +332,7 @@ func absentConnector(dir, vendor string) error {
 func frame(vendor, name string, args []string) (*wire.Frame, error) {
 	dir, err := describe.Dir()
 	if err != nil {
-		return nil, wire.Refuse(wire.CodeInternal, err.Error(), "")
+		return nil, wire.Refuse(wire.CodeInternal, err.Error(), "reinstall doorward")
 	}
 	d, err := describe.Load(dir, vendor)
 	if err != nil {
@@ -362,7 +365,8 @@ func frame(vendor, name string, args []string) (*wire.Frame, error) {
 		case ok && arg.Type == describe.TypeBool:
 			value = "true"
 		case len(args) == 0:
-			return nil, wire.Refuse(wire.CodeBadArgument, "--"+flag+" needs a value", "")
+			return nil, wire.Refuse(wire.CodeBadArgument, "--"+flag+" needs a value",
+				"connector describe "+vendor+" "+name)
 		default:
 			value, args = args[0], args[1:]
 		}

@@ -218,7 +218,7 @@ checkpoint key (a seed of 32 bytes, or the public key in hexadecimal or base64 o
 				return a.verifyOffline(c.Context(), offline, key, file)
 			}
 			if key != "" {
-				return wire.Refuse(wire.CodeUsage, "--key goes with --offline", "")
+				return wire.Refuse(wire.CodeUsage, "--key goes with --offline", "doorward audit verify --help")
 			}
 			r, err := ask[wire.AuditResp](wire.PathApprove, "audit", &wire.AuditReq{Op: "verify", Checkpoint: file})
 			if err != nil {

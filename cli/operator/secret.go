@@ -56,15 +56,15 @@ func (a *app) secret(s *source, prompt string) ([]byte, error) {
 	}
 	if len(b) > maxSecret {
 		clear(b)
-		return nil, wire.Refuse(wire.CodeTooLarge, "the secret is too long", "")
+		return nil, wire.Refuse(wire.CodeTooLarge, "the secret is too long", "it has at most 8192 bytes")
 	}
 	b = bytes.TrimRight(b, "\r\n")
 	if bytes.ContainsAny(b, "\r\n") {
 		clear(b)
-		return nil, wire.Refuse(wire.CodeBadCredential, "the secret has more than one line", "")
+		return nil, wire.Refuse(wire.CodeBadCredential, "the secret has more than one line", "give it alone, on one line")
 	}
 	if len(b) == 0 {
-		return nil, wire.Refuse(wire.CodeBadCredential, "the secret is empty", "")
+		return nil, wire.Refuse(wire.CodeBadCredential, "the secret is empty", "give it on the first line")
 	}
 	return b, nil
 }
