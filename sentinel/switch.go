@@ -69,7 +69,7 @@ func (s *Sentinel) stop(ctx context.Context, c *daemon.Call, req *wire.StopReq) 
 	if err != nil {
 		r.Lines = append(r.Lines, "what waits is not dropped yet, and does not run: "+s.ledgerError(err).Error())
 	} else {
-		r.Lines = append(r.Lines, fmt.Sprintf("%d parked calls are dropped", n))
+		r.Lines = append(r.Lines, fmt.Sprintf("parked calls dropped: %d", n))
 	}
 	if req.Cell == "" { // the cards of accounts went with them, and are asked again
 		s.askAccounts()

@@ -142,7 +142,7 @@ func (s *Sentinel) askAccount(a wire.Account) {
 		lines = append(lines, "was decided before, with another place, user list or secret")
 	}
 	_, err := s.widen(s.lifetime, widening{Kind: widenAccount, About: a.Name, Digest: accountValue(&a), Lines: lines},
-		"use the "+a.Vendor+" account "+a.Name, "authd")
+		"let calls use the "+a.Vendor+" account "+a.Name, "authd")
 	if err != nil && s.lifetime.Err() == nil {
 		s.log.Error("an account cannot be put up for decision", "account", a.Name, "err", err.Error())
 	}

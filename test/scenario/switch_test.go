@@ -44,7 +44,7 @@ func TestTheSwitch(t *testing.T) {
 			t.Errorf("the %s in flight: %v, %v", name, res, err)
 		}
 	}
-	r.has(report, "no new grants", "voided", "cut the live traffic", "1 parked calls are dropped", "not frozen")
+	r.has(report, "no new grants", "voided", "cut the live traffic", "parked calls dropped: 1", "not frozen")
 	r.has(report, "issue-create", "event-create")
 	if n := strings.Count(report, "may have run:"); n != 2 {
 		t.Errorf("%d calls may have run, want the two writes:\n%s", n, report)

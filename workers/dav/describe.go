@@ -161,7 +161,7 @@ var (
 		Enum: []string{"one", "following", "all"},
 		Help: "of a recurring event, which must be named: one, this and the following, or all"}
 	argInstance = describe.Arg{Name: "instance", Label: "Occurrence", Type: describe.TypeWhen,
-		Help: "with --scope=one or following: which occurrence, as `events` shows it under instance"}
+		Help: "which occurrence of the series, where --scope is not all: as `events` shows it under instance"}
 	argNotify = describe.Arg{Name: "notify", Label: "Tell the guests", Type: describe.TypeEnum,
 		Enum: []string{"all", "external", "none"},
 		Help: "whom the server may mail, which must be named where there are guests; external: outside your own domain"}

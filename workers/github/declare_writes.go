@@ -97,7 +97,7 @@ func writeMethods() []describe.Method {
 				argRepo(), numberOf("pull request"),
 				{Name: "event", Label: "Verdict", Help: "what the review says", Type: describe.TypeEnum,
 					Enum: []string{"comment", "approve", "request-changes"}, Required: true},
-				argBody("body", "Text", "text of the review; needed unless it approves"),
+				argBody("body", "Text", "text of the review, which only an approval may lack,"),
 				sha("commit that was reviewed, 40 hexadecimal digits; the newest without it"),
 			},
 			Entries: []describe.Entry{send("POST", "/repos/{repo}/pulls/{number}/reviews",
