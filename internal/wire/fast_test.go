@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/vmihailenco/msgpack/v5"
 	"pgregory.net/rapid"
 )
 
@@ -25,6 +26,20 @@ type (
 		Generation int64      `msgpack:"n"`
 		Scrub      []string   `msgpack:"sc,omitempty"`
 	}
+	plainFrame  Frame
+	plainDecide struct {
+		Frame plainFrame `msgpack:"f"`
+	}
+	plainDecided DecideResp
+	plainCall    struct {
+		Grant    string     `msgpack:"g"`
+		Frame    plainFrame `msgpack:"f"`
+		Prepared bool       `msgpack:"p,omitempty"`
+		Mark     string     `msgpack:"m,omitempty"`
+		ETag     string     `msgpack:"e,omitempty"`
+		Raw      bool       `msgpack:"r,omitempty"`
+	}
+	plainOutput Output
 )
 
 // fill sets every field of v, at any depth, to something; a field that a codec forgets then differs.
@@ -62,37 +77,87 @@ func fill(t *rapid.T, v reflect.Value) {
 	}
 }
 
-func TestFastCodecDoesWhatReflectionDoes(t *testing.T) {
-	if a, b := reflect.TypeFor[ResolveResp](), reflect.TypeFor[plainResp](); a.NumField() != b.NumField() {
-		t.Fatalf("ResolveResp has %d fields, this test knows %d", a.NumField(), b.NumField())
+// alike holds one type's own codec to what reflection does with plain, which has the same fields.
+func alike[Fast, Plain any](t *testing.T) {
+	t.Helper()
+	if a, b := reflect.TypeFor[Fast](), reflect.TypeFor[Plain](); a.NumField() != b.NumField() || a.NumField() > 15 {
+		t.Fatalf("%s has %d fields, this test knows %d, and a head of one byte holds 15", a, a.NumField(), b.NumField())
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		var plain plainResp
-		fill(t, reflect.ValueOf(&plain).Elem())
-		slow, err := Marshal(&plain)
+		plain := new(Plain)
+		fill(t, reflect.ValueOf(plain).Elem())
+		slow, err := Marshal(plain)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got ResolveResp
-		if err := Unmarshal(slow, &got); err != nil {
+		got := new(Fast)
+		if err := Unmarshal(slow, got); err != nil {
 			t.Fatalf("read what reflection wrote: %v", err)
 		}
-		fast, err := Marshal(&got)
+		fast, err := Marshal(got)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var back plainResp
-		if err := Unmarshal(fast, &back); err != nil {
+		back := new(Plain)
+		if err := Unmarshal(fast, back); err != nil {
 			t.Fatalf("reflection reads: %v", err)
 		}
 		if !reflect.DeepEqual(plain, back) {
 			t.Fatalf("%+v\ncame back as\n%+v", plain, back)
 		}
-		again, err := Marshal(&got)
-		if err != nil || !bytes.Equal(again, fast) {
-			t.Fatalf("not the same twice: %v", err)
+		if _, ok := any(*got).(msgpack.CustomEncoder); ok {
+			byValue, err := Marshal(*got)
+			if err != nil || !bytes.Equal(byValue, fast) {
+				t.Fatalf("not the same by value: %v", err)
+			}
 		}
 	})
+}
+
+func TestFastCallsDoWhatReflectionDoes(t *testing.T) {
+	t.Run("ResolveResp", alike[ResolveResp, plainResp])
+	t.Run("Entry", alike[Entry, plainEntry])
+	t.Run("Frame", alike[Frame, plainFrame])
+	t.Run("DecideReq", alike[DecideReq, plainDecide])
+	t.Run("DecideResp", alike[DecideResp, plainDecided])
+	t.Run("CallReq", alike[CallReq, plainCall])
+	t.Run("Output", alike[Output, plainOutput])
+}
+
+func TestFastCallsRefuseUnknownFields(t *testing.T) {
+	type more struct {
+		Frame Frame `msgpack:"f"`
+		Extra bool  `msgpack:"x"`
+	}
+	b, err := Marshal(&more{Extra: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []any{new(DecideReq), new(CallReq), new(DecideResp), new(Output), new(Frame)} {
+		if err := Unmarshal(b, v); err == nil {
+			t.Errorf("%T took a field that it has not", v)
+		}
+	}
+}
+
+// TestFastCallsTakeAnyOrder: keys in another order than ours, with one of two bytes and one in its longer form.
+func TestFastCallsTakeAnyOrder(t *testing.T) {
+	entry := "\x84\xa2mi\x07\xa1q\x91\x82\xa1v\x91\xa1x\xa1n\xa1k\xd9\x01p\x09\xa1n\xa1e"
+	want := Entry{Name: "e", Port: 9, Query: []Match{{Name: "k", Values: []string{"x"}}}, MaxIn: 7}
+	var e Entry
+	if err := Unmarshal([]byte(entry), &e); err != nil || !reflect.DeepEqual(e, want) {
+		t.Errorf("%+v, %v", e, err)
+	}
+	var r ResolveResp
+	if err := Unmarshal([]byte("\x83\xa1a\xa1b\xa1e"+entry+"\xa1s\xa1c"), &r); err != nil ||
+		!reflect.DeepEqual(r, ResolveResp{Secret: "c", Entry: want, Account: "b"}) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for _, bad := range []string{"\x82\xa1n\xa1e\xa0\xa1x", "\x82\xa1n\xa1e\xa2zz\x01", "\x81\xa1b\xc0", "\x81\xa1q\x91\xc0"} {
+		if err := Unmarshal([]byte(bad), &e); err == nil {
+			t.Errorf("%x is read as %+v", bad, e)
+		}
+	}
 }
 
 func TestFastFramesAreWhatReflectionWrites(t *testing.T) {
