@@ -81,42 +81,59 @@ func hasNext(header string) bool {
 	return false
 }
 
-// listed answers a page of items.
-func listed[T any](r *workers.Response, c *workers.Call, l list[T]) *workers.Answer {
-	a := &workers.Answer{Value: l, Next: nextPage(r, c)}
-	if l.Incomplete {
-		a.Truncated = "GitHub did not search everything in time"
-	}
-	return a
-}
-
-// mostItems is what a list answers at most. GitHub gives no more than was asked for; a server that does is cut.
-func mostItems(c *workers.Call) int { return int(c.Values.Int("max")) }
-
-func repos(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
-	var in []repoIn
-	r, raw, err := fetchJSON(ctx, c, &in)
+// page answers the items of a list, each turned by out. whole is what GitHub's answer is decoded into, and in, total
+// and incomplete, of which the last two may be nil, stand in it. GitHub gives no more than was asked for; a server that
+// does is cut.
+func page[In, Out any](ctx context.Context, c *workers.Call, whole any, in *[]In, total *int, incomplete *bool,
+	out func(*In) (*Out, error)) (*workers.Answer, error) {
+	r, raw, err := fetchJSON(ctx, c, whole)
 	if err != nil || raw != nil {
 		return raw, err
 	}
-	items, err := each(in, mostItems(c), (*repoIn).out)
+	items, err := each(*in, int(c.Values.Int("max")), out)
 	if err != nil {
 		return nil, err
 	}
-	return listed(r, c, list[*repoOut]{Items: items}), nil
+	l := list[*Out]{Items: items, Total: total, Repo: c.Values.One("repo")}
+	a := &workers.Answer{Next: nextPage(r, c)}
+	if incomplete != nil && *incomplete {
+		l.Incomplete, a.Truncated = true, "GitHub did not search everything in time"
+	}
+	a.Value = l
+	return a, nil
+}
+
+// search is page for GitHub's searches.
+func search[In, Out any](ctx context.Context, c *workers.Call, out func(*In) (*Out, error)) (*workers.Answer, error) {
+	var in foundIn[In]
+	return page(ctx, c, &in, &in.Items, &in.Total, &in.Incomplete, out)
+}
+
+// plain is page for an answer that is nothing but the list.
+func plain[In, Out any](ctx context.Context, c *workers.Call, out func(*In) (*Out, error)) (*workers.Answer, error) {
+	var in []In
+	return page(ctx, c, &in, &in, nil, nil, out)
+}
+
+// single answers one object.
+func single[In, Out any](ctx context.Context, c *workers.Call, out func(*In) (*Out, error)) (*workers.Answer, error) {
+	var in In
+	if _, raw, err := fetchJSON(ctx, c, &in); err != nil || raw != nil {
+		return raw, err
+	}
+	o, err := out(&in)
+	if err != nil {
+		return nil, err
+	}
+	return &workers.Answer{Value: o}, nil
+}
+
+func repos(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
+	return plain(ctx, c, (*repoIn).out)
 }
 
 func repoGet(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
-	var in repoIn
-	_, raw, err := fetchJSON(ctx, c, &in)
-	if err != nil || raw != nil {
-		return raw, err
-	}
-	out, err := in.out()
-	if err != nil {
-		return nil, err
-	}
-	return &workers.Answer{Value: out}, nil
+	return single(ctx, c, (*repoIn).out)
 }
 
 // fileGet asks for the file's own bytes, so that none is changed on the way; a folder comes as JSON all the same.
@@ -176,74 +193,30 @@ func tree(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
 }
 
 func codeSearch(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
-	var in foundIn[codeIn]
-	r, raw, err := fetchJSON(ctx, c, &in)
-	if err != nil || raw != nil {
-		return raw, err
-	}
-	items, err := each(in.Items, mostItems(c), (*codeIn).out)
-	if err != nil {
-		return nil, err
-	}
-	return listed(r, c, list[*codeOut]{Items: items, Total: &in.Total, Incomplete: in.Incomplete}), nil
+	return search(ctx, c, (*codeIn).out)
 }
 
 func issueSearch(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
-	var in foundIn[issueIn]
-	r, raw, err := fetchJSON(ctx, c, &in)
-	if err != nil || raw != nil {
-		return raw, err
-	}
-	items, err := each(in.Items, mostItems(c), func(i *issueIn) (*issueOut, error) { return i.out("", shownShort) })
-	if err != nil {
-		return nil, err
-	}
-	return listed(r, c, list[*issueOut]{Items: items, Total: &in.Total, Incomplete: in.Incomplete}), nil
+	return search(ctx, c, func(i *issueIn) (*issueOut, error) { return i.out("", shownShort) })
 }
 
 func issues(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
-	var in []issueIn
-	r, raw, err := fetchJSON(ctx, c, &in)
-	if err != nil || raw != nil {
-		return raw, err
-	}
 	repo := c.Values.One("repo")
-	items, err := each(in, mostItems(c), func(i *issueIn) (*issueOut, error) { return i.out(repo, shownShort) })
-	if err != nil {
-		return nil, err
-	}
-	return listed(r, c, list[*issueOut]{Repo: repo, Items: items}), nil
+	return plain(ctx, c, func(i *issueIn) (*issueOut, error) { return i.out(repo, shownShort) })
 }
 
 func issueGet(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
-	var in issueIn
-	_, raw, err := fetchJSON(ctx, c, &in)
-	if err != nil || raw != nil {
-		return raw, err
-	}
-	if in.Number != c.Values.Int("number") {
-		return nil, unlike("another issue came")
-	}
-	out, err := in.out(c.Values.One("repo"), shownBody)
-	if err != nil {
-		return nil, err
-	}
-	return &workers.Answer{Value: out}, nil
+	return single(ctx, c, func(i *issueIn) (*issueOut, error) {
+		if i.Number != c.Values.Int("number") {
+			return nil, unlike("another issue came")
+		}
+		return i.out(c.Values.One("repo"), shownBody)
+	})
 }
 
 func comments(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
-	var in []commentIn
-	r, raw, err := fetchJSON(ctx, c, &in)
-	if err != nil || raw != nil {
-		return raw, err
-	}
-	repo := c.Values.One("repo")
-	source := "github issue " + repo + "#" + c.Values.One("number")
-	items, err := each(in, mostItems(c), func(i *commentIn) (*commentOut, error) { return i.out(source) })
-	if err != nil {
-		return nil, err
-	}
-	return listed(r, c, list[*commentOut]{Repo: repo, Items: items}), nil
+	source := "github issue " + c.Values.One("repo") + "#" + c.Values.One("number")
+	return plain(ctx, c, func(i *commentIn) (*commentOut, error) { return i.out(source) })
 }
 
 func pullGet(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
@@ -254,61 +227,27 @@ func pullGet(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
 		}
 		return first(r, maxRaw, "text/x-diff"), nil
 	}
-	var in pullIn
-	_, raw, err := fetchJSON(ctx, c, &in)
-	if err != nil || raw != nil {
-		return raw, err
-	}
-	if in.Number != c.Values.Int("number") {
-		return nil, unlike("another pull request came")
-	}
-	out, err := in.out(c.Values.One("repo"), shownBody)
-	if err != nil {
-		return nil, err
-	}
-	return &workers.Answer{Value: out}, nil
+	return single(ctx, c, func(p *pullIn) (*pullOut, error) {
+		if p.Number != c.Values.Int("number") {
+			return nil, unlike("another pull request came")
+		}
+		return p.out(c.Values.One("repo"), shownBody)
+	})
 }
 
 func pullFiles(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
-	var in []fileIn
-	r, raw, err := fetchJSON(ctx, c, &in)
-	if err != nil || raw != nil {
-		return raw, err
-	}
-	repo := c.Values.One("repo")
-	source := "github pull request " + repo + "#" + c.Values.One("number")
-	items, err := each(in, mostItems(c), func(f *fileIn) (*fileOut, error) { return f.out(source) })
-	if err != nil {
-		return nil, err
-	}
-	return listed(r, c, list[*fileOut]{Repo: repo, Items: items}), nil
+	source := "github pull request " + c.Values.One("repo") + "#" + c.Values.One("number")
+	return plain(ctx, c, func(f *fileIn) (*fileOut, error) { return f.out(source) })
 }
 
 func runs(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
 	var in runsIn
-	r, raw, err := fetchJSON(ctx, c, &in)
-	if err != nil || raw != nil {
-		return raw, err
-	}
 	repo := c.Values.One("repo")
-	items, err := each(in.Runs, mostItems(c), func(r *runIn) (*runOut, error) { return r.out(repo) })
-	if err != nil {
-		return nil, err
-	}
-	return listed(r, c, list[*runOut]{Repo: repo, Items: items, Total: &in.Total}), nil
+	return page(ctx, c, &in, &in.Runs, &in.Total, nil, func(r *runIn) (*runOut, error) { return r.out(repo) })
 }
 
 func notifications(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
-	var in []noticeIn
-	r, raw, err := fetchJSON(ctx, c, &in)
-	if err != nil || raw != nil {
-		return raw, err
-	}
-	items, err := each(in, mostItems(c), (*noticeIn).out)
-	if err != nil {
-		return nil, err
-	}
-	return listed(r, c, list[*noticeOut]{Items: items}), nil
+	return plain(ctx, c, (*noticeIn).out)
 }
 
 // jobLog follows GitHub's redirect to the log's signed address, without the credential, and keeps the last lines.
