@@ -72,26 +72,6 @@ func VerifyCheckpoint(msg []byte, origin string, key ed25519.PublicKey) (Checkpo
 	return Checkpoint{Origin: lines[0], Size: size, Root: root}, nil
 }
 
-// VerifierKey returns the public key of the ledger's checkpoints in the form of a note's verifier key: what a person
-// keeps with the checkpoints, to verify a copy without sentinel.
-func (l *Ledger) VerifierKey() (string, error) {
-	return note.NewEd25519VerifierKey(Origin, publicKey(l.key))
-}
-
-// ParseVerifierKey reads what VerifierKey returned.
-func ParseVerifierKey(text string) (ed25519.PublicKey, error) {
-	_, data, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(text), Origin+"+"), "+")
-	raw, err := base64.StdEncoding.DecodeString(data)
-	if err != nil || len(raw) != 1+ed25519.PublicKeySize {
-		return nil, fmt.Errorf("%w: no verifier key of %s", ErrCheckpoint, Origin)
-	}
-	key := ed25519.PublicKey(raw[1:])
-	if again, err := note.NewEd25519VerifierKey(Origin, key); err != nil || again != strings.TrimSpace(text) {
-		return nil, fmt.Errorf("%w: no verifier key of %s", ErrCheckpoint, Origin)
-	}
-	return key, nil
-}
-
 // newSigner makes the note signer of an Ed25519 key.
 func newSigner(origin string, key ed25519.PrivateKey) (note.Signer, error) {
 	pub, ok := key.Public().(ed25519.PublicKey)

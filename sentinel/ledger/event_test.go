@@ -10,7 +10,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 )
 
 // forgeries are what a stranger may put into a host, path, header, subject or file name.
@@ -48,11 +47,11 @@ func TestAD02_ForgedLines(t *testing.T) {
 		if after != before+1 {
 			t.Fatalf("%s: %d entries", name, after-before)
 		}
-		var out bytes.Buffer
-		if err := l.Export(ctx, Query{From: before}, &out); err != nil {
+		es, err := l.Entries(ctx, Query{From: before})
+		if err != nil || len(es) != 1 {
 			t.Fatal(name, err)
 		}
-		line := out.Bytes()
+		line := es[0].Line()
 		if len(line) > MaxDetails+8<<10 {
 			t.Errorf("%s: the line has %d bytes", name, len(line))
 		}
@@ -205,8 +204,6 @@ func TestQueries(t *testing.T) {
 	ctx := t.Context()
 	l, _ := openAt(t, newDir(t))
 	more(t, l, 20)
-	mid := time.Now()
-	time.Sleep(time.Millisecond)
 	for _, cell := range []string{"a", "b", "a"} {
 		if err := l.Record(ctx, Event{Type: "other", Cell: cell, Subject: "h", Call: "c" + cell}); err != nil {
 			t.Fatal(err)
@@ -216,18 +213,15 @@ func TestQueries(t *testing.T) {
 		q    Query
 		want int
 	}{
-		"all":          {Query{}, 24},
-		"by type":      {Query{Types: []string{"other", "open"}}, 4},
-		"by cell":      {Query{Cell: "a"}, 2},
-		"by call":      {Query{Call: "cb"}, 1},
-		"by subject":   {Query{Subject: "h"}, 3},
-		"about a call": {Query{About: "ca"}, 2},
-		"about a host": {Query{About: "h"}, 3},
-		"about none":   {Query{About: "nobody"}, 0},
-		"since":        {Query{Since: mid}, 3},
-		"since, two":   {Query{Since: mid, Limit: 2}, 2},
-		"a range":      {Query{From: 3, To: 7}, 4},
-		"the newest":   {Query{Newest: true, Limit: 1}, 1},
+		"all":           {Query{}, 24},
+		"by type":       {Query{Types: []string{"other", "open"}}, 4},
+		"by call":       {Query{Call: "cb"}, 1},
+		"about a call":  {Query{About: "ca"}, 2},
+		"about a host":  {Query{About: "h"}, 3},
+		"about none":    {Query{About: "nobody"}, 0},
+		"the first two": {Query{Limit: 2}, 2},
+		"a range":       {Query{From: 3, To: 7}, 4},
+		"the newest":    {Query{Newest: true, Limit: 1}, 1},
 	} {
 		es, err := l.Entries(ctx, c.q)
 		if err != nil || len(es) != c.want {

@@ -125,7 +125,7 @@ func TestACallGoesItsWay(t *testing.T) {
 	if in, _ = l.Calls(ctx, Filter{Cell: "alpha", Inbox: true}); len(in) != 0 {
 		t.Fatal("still in the inbox")
 	}
-	hist, err := l.History(ctx, c.ID)
+	hist, err := l.Entries(ctx, Query{Call: c.ID})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func TestNoQueryReadsWholeTables(t *testing.T) {
 	for _, p := range l.stmts.hot() {
 		queries[p.q] = make([]any, strings.Count(p.q, "?"))
 	}
-	for _, q := range []Query{{Call: "c"}, {Subject: "s"},
+	for _, q := range []Query{{Call: "c"}, {About: "a"},
 		{About: "a", Types: []string{EvDeny, EvRefused}, Newest: true, Limit: 3}} {
 		text, args := q.sql()
 		queries[text] = args

@@ -7,24 +7,19 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
-	"time"
 )
 
 func isNoRows(err error) bool { return errors.Is(err, sql.ErrNoRows) }
 
 // Query chooses entries of the record; empty fields match all.
 type Query struct {
-	From    int64    // first entry
-	To      int64    // one past the last; 0 means the end
-	Types   []string // any of these
-	Cell    string
-	Call    string
-	Subject string
-	About   string // id of a call or grant, or a host: Call or Subject
-	Since   time.Time
-	Newest  bool // newest first
-	Limit   int  // 0 means no limit
+	From   int64    // first entry
+	To     int64    // one past the last; 0 means the end
+	Types  []string // any of these
+	Call   string
+	About  string // id of a call or grant, or a host: the event's call or subject
+	Newest bool   // newest first
+	Limit  int    // 0 means no limit
 }
 
 // Entries returns entries of the record. Limit it: they are all held in memory.
@@ -45,19 +40,12 @@ const pageSize = 512
 
 // each calls fn for each entry that q chooses.
 func each(ctx context.Context, db *sql.DB, q Query, fn func(Entry) error) error {
-	since := ""
-	if !q.Since.IsZero() {
-		since = q.Since.UTC().Format("2006-01-02T15:04:05.000000Z")
-	}
 	for given := 0; ; {
 		es, err := page(ctx, db, q)
 		if err != nil {
 			return err
 		}
 		for _, e := range es {
-			if e.Time < since { // equal lengths, so the order of text is that of time
-				continue
-			}
 			if err := fn(e); err != nil {
 				return err
 			}
@@ -80,7 +68,7 @@ func each(ctx context.Context, db *sql.DB, q Query, fn func(Entry) error) error 
 	}
 }
 
-// page reads the first pageSize entries that q chooses, without regard to Since.
+// page reads the first pageSize entries that q chooses.
 func page(ctx context.Context, db *sql.DB, q Query) ([]Entry, error) {
 	text, args := q.sql()
 	rows, err := db.QueryContext(ctx, text, args...)
@@ -118,14 +106,8 @@ func (q Query) sql() (string, []any) {
 	if q.To > 0 {
 		add("n < ?", q.To)
 	}
-	if q.Cell != "" {
-		add("cell = ?", q.Cell)
-	}
 	if q.Call != "" {
 		add("call = ? AND call <> ''", q.Call)
-	}
-	if q.Subject != "" {
-		add("subject = ? AND subject <> ''", q.Subject)
 	}
 	if q.About != "" {
 		add("((call = ? AND call <> '') OR (subject = ? AND subject <> ''))", q.About, q.About)
@@ -142,7 +124,7 @@ func (q Query) sql() (string, []any) {
 		text += " DESC"
 	}
 	n := pageSize
-	if q.Limit > 0 && q.Since.IsZero() {
+	if q.Limit > 0 {
 		n = min(n, q.Limit)
 	}
 	text += fmt.Sprintf(" LIMIT %d", n)
@@ -181,18 +163,4 @@ func (l *Ledger) Follow(ctx context.Context, q Query, fn func(Entry) error) erro
 func (l *Ledger) Why(ctx context.Context, about string, limit int) ([]Entry, error) {
 	return l.Entries(ctx, Query{Types: []string{EvDeny, EvRefused, EvExpire, EvRevoke, EvAlarm}, About: about,
 		Newest: true, Limit: limit})
-}
-
-// History returns everything that the record has about one call, oldest first.
-func (l *Ledger) History(ctx context.Context, id string) ([]Entry, error) {
-	return l.Entries(ctx, Query{Call: id})
-}
-
-// Export writes the entries that q chooses as JSON lines.
-func (l *Ledger) Export(ctx context.Context, q Query, w io.Writer) error {
-	err := each(ctx, l.reads(), q, func(e Entry) error {
-		_, err := w.Write(e.Line())
-		return err
-	})
-	return l.say(err)
 }

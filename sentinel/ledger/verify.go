@@ -466,31 +466,3 @@ func (v *verifier) each(ctx context.Context, q string, columns func(stateRow) bo
 	}
 	return rows.Err()
 }
-
-// ProveEntry proves that entry n is in the tree of size entries (RFC 6962 section 2.1.1); tlog.CheckRecord checks it.
-func (l *Ledger) ProveEntry(ctx context.Context, n, size int64) (tlog.RecordProof, error) {
-	if n < 0 || n >= size {
-		return nil, fmt.Errorf("prove entry %d of %d: %w", n, size, ErrNotFound)
-	}
-	if have, _ := l.Head(); size > have {
-		return nil, fmt.Errorf("prove entry %d of %d: %w: there are %d", n, size, ErrNotFound, have)
-	}
-	p, err := tlog.ProveRecord(size, n, hashReader(ctx, l.reads()))
-	if err != nil {
-		return nil, l.say(fmt.Errorf("prove entry %d of %d: %w", n, size, err))
-	}
-	return p, nil
-}
-
-// ProveGrowth proves that the tree of old entries is the beginning of that of size (RFC 6962 section 2.1.2);
-// tlog.CheckTree checks it.
-func (l *Ledger) ProveGrowth(ctx context.Context, old, size int64) (tlog.TreeProof, error) {
-	if have, _ := l.Head(); old < 1 || old > size || size > have {
-		return nil, fmt.Errorf("prove the growth from %d to %d of %d entries: %w", old, size, have, ErrNotFound)
-	}
-	p, err := tlog.ProveTree(size, old, hashReader(ctx, l.reads()))
-	if err != nil {
-		return nil, l.say(fmt.Errorf("prove the growth from %d to %d entries: %w", old, size, err))
-	}
-	return p, nil
-}

@@ -392,39 +392,19 @@ func TestProofs(t *testing.T) {
 	}
 	last := int64(len(roots))
 	for n := range last {
-		p, err := l.ProveEntry(ctx, n, last)
+		p, err := tlog.ProveRecord(last, n, hashReader(ctx, l.reads()))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := tlog.CheckRecord(p, last, roots[last-1], n, tlog.RecordHash(es[n].line)); err != nil {
 			t.Fatal(n, err)
 		}
-		g, err := l.ProveGrowth(ctx, n+1, last)
+		g, err := tlog.ProveTree(last, n+1, hashReader(ctx, l.reads()))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := tlog.CheckTree(g, last, roots[last-1], n+1, roots[n]); err != nil {
 			t.Fatal(n, err)
-		}
-	}
-	if _, err := l.ProveEntry(ctx, 5, 1000); !errors.Is(err, ErrNotFound) {
-		t.Error(err)
-	}
-}
-
-func TestVerifierKey(t *testing.T) {
-	l, _ := openAt(t, newDir(t))
-	text, err := l.VerifierKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := ParseVerifierKey(text + "\n")
-	if err != nil || !key.Equal(publicKey(testKey)) {
-		t.Fatal(key, err)
-	}
-	for _, bad := range []string{"", text[1:], text[:len(text)-4], text + "AAAA", strings.Replace(text, "+", "+0", 1)} {
-		if _, err := ParseVerifierKey(bad); !errors.Is(err, ErrCheckpoint) {
-			t.Errorf("%q: %v", bad, err)
 		}
 	}
 }
@@ -433,12 +413,13 @@ func TestExportedLinesHashToTheCheckpoint(t *testing.T) {
 	ctx := context.Background()
 	l, _ := openAt(t, newDir(t))
 	fill(t, l, 20)
-	var out bytes.Buffer
-	if err := l.Export(ctx, Query{}, &out); err != nil {
+	es, err := l.Entries(ctx, Query{})
+	if err != nil {
 		t.Fatal(err)
 	}
 	var f frontier
-	for line := range bytes.Lines(out.Bytes()) {
+	for i := range es {
+		line := es[i].Line()
 		var e Entry
 		if err := json.Unmarshal(line, &e); err != nil {
 			t.Fatal(err)

@@ -180,20 +180,6 @@ func (l *Ledger) Setting(key string) (Setting, bool) {
 	return s, ok
 }
 
-// Settings returns the settings whose key begins with prefix, by key.
-func (l *Ledger) Settings(prefix string) []Setting {
-	l.view.mu.RLock()
-	defer l.view.mu.RUnlock()
-	var out []Setting
-	for k, s := range l.view.settings {
-		if strings.HasPrefix(k, prefix) {
-			out = append(out, s)
-		}
-	}
-	slices.SortFunc(out, func(a, b Setting) int { return strings.Compare(a.Key, b.Key) })
-	return out
-}
-
 // sessionLimit is the longest life of a session (design section 7).
 const sessionLimit = 12 * time.Hour
 
