@@ -305,13 +305,6 @@ func (t *Table) sweep(now Now) []string {
 	return t.endLocked(func(g *grant) bool { return now.reached(g.end) || (!g.borrowed && now.reached(g.due)) })
 }
 
-// Live is how many grants there are.
-func (t *Table) Live() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.grants)
-}
-
 func (t *Table) end(which func(*grant) bool) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -23,20 +23,3 @@ func appendChecksum(value, part []byte) []byte {
 	}
 	return append(value, out[:]...)
 }
-
-// ChecksumHolds says whether the last six characters of a token are the checksum of what stands between its last "_"
-// and them, as GitHub's and npm's format checks ask.
-func ChecksumHolds(token []byte) bool {
-	start := 0
-	for i, c := range token {
-		if c == '_' {
-			start = i + 1
-		}
-	}
-	part := token[start:]
-	if start == 0 || len(part) <= checksumLength || !base62.holds(part) {
-		return false
-	}
-	body := part[:len(part)-checksumLength]
-	return string(appendChecksum(nil, body)) == string(part[len(body):])
-}

@@ -15,7 +15,6 @@ import (
 	"crypto/subtle"
 	"fmt"
 	"io"
-	"strings"
 )
 
 // MinBits is the least number of random bits in a surrogate.
@@ -146,12 +145,4 @@ func Marked(value []byte) bool {
 		}
 	}
 	return false
-}
-
-// String names the shape for logs; it says nothing of the credential but its class.
-func (s Shape) String() string {
-	if s.alphabet == nil {
-		return "none"
-	}
-	return strings.TrimSpace(fmt.Sprintf("%s %s, %d bytes", s.prefix, s.alphabet.name, s.length))
 }
