@@ -109,11 +109,6 @@ func Daemon(name string) Who {
 	return func(id Identity) bool { return id.Kind == Unit && !id.Worker && id.Name == name }
 }
 
-// Worker passes the worker of one vendor.
-func Worker(vendor string) Who {
-	return func(id Identity) bool { return id.Kind == Unit && id.Worker && id.Name == vendor }
-}
-
 // Workers passes every worker.
 func Workers(id Identity) bool { return id.Kind == Unit && id.Worker }
 
@@ -122,18 +117,3 @@ func Cells(id Identity) bool { return id.Kind == Cell }
 
 // Persons passes every person, the admin too. The socket's mode says which persons reach it.
 func Persons(id Identity) bool { return id.Kind == Person }
-
-// Admins passes a person who is root.
-func Admins(id Identity) bool { return id.Kind == Person && id.Admin }
-
-// Any passes whom one of whos passes.
-func Any(whos ...Who) Who {
-	return func(id Identity) bool {
-		for _, who := range whos {
-			if who(id) {
-				return true
-			}
-		}
-		return false
-	}
-}
