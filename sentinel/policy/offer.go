@@ -39,17 +39,6 @@ func (s *Set) Prefill(c *Call) (wire.Grant, bool) {
 	return g, c.Cell != "" && c.Session != "" && (!c.sensitive() || unlimited(&g, c.Method) == "")
 }
 
-// Kinds are the kinds of grant that may be made for such a call, with the longest time of each.
-func (s *Set) Kinds(sensitive bool) map[string]time.Duration {
-	out := map[string]time.Duration{}
-	for _, k := range []string{Once, Session, Until, Standing} {
-		if d := s.longest(k, sensitive); d > 0 {
-			out[k] = d
-		}
-	}
-	return out
-}
-
 // Validate holds a grant that a person asks for to the ceilings, for the sensitivity of the call on whose card it
 // stands, and returns it as it is to be kept: values in canonical form, limits in their order, made at now, with its
 // sentence. The error says what to change.

@@ -81,15 +81,6 @@ func Recipients(b []byte) []string {
 	return f.People
 }
 
-// Title is the name of an event or contact, or "".
-func Title(b []byte) string {
-	f, err := Look(b)
-	if err != nil {
-		return ""
-	}
-	return f.Title
-}
-
 // addressOf is the address of a calendar user; where it is no mail address, the value as it is.
 func addressOf(v string) string {
 	if len(v) > 7 && strings.EqualFold(v[:7], "mailto:") {
