@@ -24,7 +24,7 @@ func large() *describe.Connector {
 		e := describe.Entry{Name: "it", Method: "GET", Path: "{base}/things/{argument-0}/parts", Credential: true, Uses: 1}
 		for j := 1; j < 6; j++ {
 			e.Query = append(e.Query, describe.Match{Name: fmt.Sprintf("parameter_%d", j),
-				Bind: describe.Bind{Arg: fmt.Sprintf("argument-%d", j), Optional: true}})
+				Bind: describe.Bind{Arg: fmt.Sprintf("argument-%d", j)}})
 		}
 		m.Entries = []describe.Entry{e}
 		c.Methods = append(c.Methods, m)

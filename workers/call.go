@@ -100,21 +100,17 @@ func (c *Call) entry(name string) (int, bool) {
 // Option sets what an entry leaves open.
 type Option func(*request)
 
-type request struct {
-	path    string
-	values  map[string]string
-	accept  string
-	headers map[string]string
+type request struct{ path, accept string }
+
+func with(options []Option) (r request) {
+	for _, o := range options {
+		o(&r)
+	}
+	return r
 }
 
 // Path is the canonical path of a request by an entry with AnyPath, as it stands in the request line.
 func Path(p string) Option { return func(r *request) { r.path = p } }
-
-// Value is the value of a query parameter that the entry does not bind, such as a cursor.
-func Value(name, value string) Option { return func(r *request) { r.values[name] = value } }
-
-// Field is the value of a header that the entry does not bind.
-func Field(name, value string) Option { return func(r *request) { r.headers[name] = value } }
 
 // Accept is the media type asked for.
 func Accept(media string) Option { return func(r *request) { r.accept = media } }
@@ -130,10 +126,7 @@ func (c *Call) Do(ctx context.Context, entry string, options ...Option) (*Respon
 	if e.Follow != "" {
 		return nil, fmt.Errorf("send %s: it follows a redirect", entry)
 	}
-	in := request{values: map[string]string{}, headers: map[string]string{}}
-	for _, o := range options {
-		o(&in)
-	}
+	in := with(options)
 	path := e.Path
 	if in.path != "" {
 		if !e.AnyPath || !strings.HasPrefix(in.path, e.Path) {
@@ -141,11 +134,7 @@ func (c *Call) Do(ctx context.Context, entry string, options ...Option) (*Respon
 		}
 		path = in.path
 	}
-	query, err := queryOf(e, &in)
-	if err != nil {
-		return nil, fmt.Errorf("send %s: %w", entry, err)
-	}
-	return c.send(ctx, i, authority(e.Scheme, e.Host, e.Port), path, query, &in)
+	return c.send(ctx, i, authority(e.Scheme, e.Host, e.Port), path, queryOf(e), in.accept)
 }
 
 // Follow sends the request of a redirect entry to the Location that from was answered with.
@@ -154,10 +143,7 @@ func (c *Call) Follow(ctx context.Context, entry string, from *Response, options
 	if !ok || c.entries[i].Follow == "" {
 		return nil, fmt.Errorf("follow %s: no redirect entry that these arguments select", entry)
 	}
-	in := request{values: map[string]string{}, headers: map[string]string{}}
-	for _, o := range options {
-		o(&in)
-	}
+	in := with(options)
 	at, err := url.Parse(from.url)
 	if err != nil {
 		return nil, fmt.Errorf("follow %s: %w", entry, err)
@@ -166,7 +152,7 @@ func (c *Call) Follow(ctx context.Context, entry string, from *Response, options
 	if err != nil || to.Host == "" || to.User != nil {
 		return nil, wire.Refuse(wire.CodeVendorDown, "the server redirects to an address that is none", "")
 	}
-	return c.send(ctx, i, strings.ToLower(to.Host), to.EscapedPath(), to.RawQuery, &in)
+	return c.send(ctx, i, strings.ToLower(to.Host), to.EscapedPath(), to.RawQuery, in.accept)
 }
 
 func authority(scheme, host string, port int) string {
@@ -177,46 +163,30 @@ func authority(scheme, host string, port int) string {
 }
 
 // queryOf writes the query of e: k=v pairs in the order of the entry, everything but RFC 3986's unreserved encoded.
-func queryOf(e *wire.Entry, in *request) (string, error) {
+func queryOf(e *wire.Entry) string {
 	var pairs []string
 	for _, m := range e.Query {
-		values := m.Values
-		if m.Any {
-			v, ok := in.values[m.Name]
-			switch {
-			case ok:
-				values = []string{v}
-			case !m.Optional:
-				return "", fmt.Errorf("no value for %s", m.Name)
-			}
-		}
-		for _, v := range values {
+		for _, v := range m.Values {
 			pairs = append(pairs, escape(m.Name)+"="+escape(v))
 		}
 	}
-	return strings.Join(pairs, "&"), nil
+	return strings.Join(pairs, "&")
 }
 
 func escape(s string) string { return strings.ReplaceAll(url.QueryEscape(s), "+", "%20") }
 
-func (c *Call) send(ctx context.Context, i int, host, path, query string, in *request) (*Response, error) {
+func (c *Call) send(ctx context.Context, i int, host, path, query, accept string) (*Response, error) {
 	e := &c.entries[i]
 	head := http.Header{
 		"User-Agent":     {"doorward"},
 		"Doorward-Grant": {c.grant},
 		"Doorward-Entry": {strconv.Itoa(i)},
 	}
-	if in.accept != "" {
-		head.Set("Accept", in.accept)
+	if accept != "" {
+		head.Set("Accept", accept)
 	}
 	for _, m := range e.Header {
-		if !m.Any {
-			head[http.CanonicalHeaderKey(m.Name)] = m.Values
-		} else if v, ok := in.headers[m.Name]; ok {
-			head.Set(m.Name, v)
-		} else if !m.Optional {
-			return nil, fmt.Errorf("send %s: no value for header %s", e.Name, m.Name)
-		}
+		head[http.CanonicalHeaderKey(m.Name)] = m.Values
 	}
 	if e.Credential {
 		path, query = c.placed(head, path, query)

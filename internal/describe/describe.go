@@ -165,13 +165,11 @@ type Bind struct {
 	Format string `msgpack:"f,omitempty"`
 	Map    []Pair `msgpack:"m,omitempty"` // Arg's value to what stands; a value that is not listed is left out
 	ETag   bool   `msgpack:"e,omitempty"` // the ETag of the base read
-	Any    bool   `msgpack:"y,omitempty"` // not bound: a cursor of the vendor's; no more than it needs
 	// As is how Arg stands in JSON: string (default), int, bool, list, base64 (of a file); map: name=value texts, each
 	// a member below the pointer; texts: files, each a member named as the file that is {"content": its text}.
-	As       string `msgpack:"s,omitempty"`
-	Since    bool   `msgpack:"n,omitempty"` // RFC 3339, some minutes before the call ran: of a Settle
-	Tmpl     string `msgpack:"t,omitempty"` // text with {x} placeholders, values as they are
-	Optional bool   `msgpack:"o,omitempty"`
+	As    string `msgpack:"s,omitempty"`
+	Since bool   `msgpack:"n,omitempty"` // RFC 3339, some minutes before the call ran: of a Settle
+	Tmpl  string `msgpack:"t,omitempty"` // text with {x} placeholders, values as they are
 }
 
 // Pair maps one value.

@@ -170,18 +170,13 @@ func EscapePath(p string) string {
 func (m *Method) matches(in []Match, c *Call) ([]wire.Match, error) {
 	var out []wire.Match
 	for _, q := range in {
-		w := wire.Match{Name: q.Name, Any: q.Bind.Any, Optional: q.Bind.Optional}
-		if !w.Any {
-			v, ok, err := m.bound(q.Bind, c)
-			if err != nil {
-				return nil, err
-			}
-			if !ok {
-				continue
-			}
-			w.Values = v
+		v, ok, err := m.bound(q.Bind, c)
+		if err != nil {
+			return nil, err
 		}
-		out = append(out, w)
+		if ok {
+			out = append(out, wire.Match{Name: q.Name, Values: v})
+		}
 	}
 	return out, nil
 }

@@ -243,7 +243,7 @@ func (c *Cond) verify(args map[string]bool) error {
 
 func (b *Bind) verify(args map[string]bool) error {
 	n := 0
-	for _, set := range []bool{b.Arg != "", b.ETag, b.Any, b.Tmpl != "", b.Const != "", b.Since} {
+	for _, set := range []bool{b.Arg != "", b.ETag, b.Tmpl != "", b.Const != "", b.Since} {
 		if set {
 			n++
 		}
