@@ -274,21 +274,14 @@ func reachText(reach string) string {
 
 // methodJSON is the method for a program to read.
 func methodJSON(b []byte, c *describe.Connector, m *describe.Method) []byte {
-	b = member(append(b, '{'), "connector", c.Vendor)
-	b = member(append(b, ','), "method", m.Name)
-	b = member(append(b, ','), "summary", m.Summary)
-	b = member(append(b, ','), "class", m.Class)
-	b = member(append(b, ','), "reach", m.Reach)
+	b = members(b, "connector", c.Vendor, "method", m.Name, "summary", m.Summary, "class", m.Class, "reach", m.Reach)
 	b = append(b, `,"labels":`...)
 	b = texts(b, m.Labels)
 	b = append(b, `,"arguments":[`...)
 	for i := range m.Args {
 		a := &m.Args[i]
 		b = comma(b, i)
-		b = member(append(b, '{'), "flag", "--"+a.Name)
-		b = member(append(b, ','), "type", a.Type)
-		b = member(append(b, ','), "label", a.Label)
-		b = member(append(b, ','), "help", a.Help)
+		b = members(b, "flag", "--"+a.Name, "type", a.Type, "label", a.Label, "help", a.Help)
 		b = append(b, `,"required":`+strconv.FormatBool(a.Required)...)
 		if a.Repeat > 1 {
 			b = append(b, `,"repeat":`+strconv.Itoa(a.Repeat)...)

@@ -13,16 +13,22 @@ import (
 
 // offered asks sentinel what this cell may ask for, of one connector or of all.
 func (a *app) offered(vendor string) ([]wire.ListConnector, *wire.Error) {
+	var r wire.ListResp
+	err := ask("list", &wire.ListReq{Connector: vendor}, &r)
+	return r.Connectors, err
+}
+
+// ask asks sentinel one thing that changes nothing.
+func ask(verb string, req, resp any) *wire.Error {
 	s, err := dial(wire.PathCellSentinel, "sentinel", askTimeout)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer s.Close()
-	var r wire.ListResp
-	if _, e := s.Call("list", &wire.ListReq{Connector: vendor}, &r); e != nil {
-		return nil, broken("sentinel", e, false)
+	if _, e := s.Call(verb, req, resp); e != nil {
+		return broken("sentinel", e, false)
 	}
-	return r.Connectors, nil
+	return nil
 }
 
 // list prints connectors, their accounts, and what each method would meet.
@@ -114,20 +120,13 @@ func pad(s string, n int) string {
 func listJSON(b []byte, all []wire.ListConnector) []byte {
 	b = append(b, `{"items":[`...)
 	for i, c := range all {
-		b = comma(b, i)
-		b = member(append(b, '{'), "connector", c.Name)
-		b = member(append(b, ','), "setting", c.Setting)
-		b = append(b, `,"accounts":[`...)
+		b = append(members(comma(b, i), "connector", c.Name, "setting", c.Setting), `,"accounts":[`...)
 		for j, acc := range c.Accounts {
-			b = comma(b, j)
-			b = member(append(b, '{'), "name", acc.Name)
-			b = append(member(append(b, ','), "health", string(acc.Health)), '}')
+			b = append(members(comma(b, j), "name", acc.Name, "health", string(acc.Health)), '}')
 		}
 		b = append(b, `],"methods":[`...)
 		for j, m := range c.Methods {
-			b = comma(b, j)
-			b = member(append(b, '{'), "name", m.Name)
-			b = append(member(append(b, ','), "now", m.Ask), '}')
+			b = append(members(comma(b, j), "name", m.Name, "now", m.Ask), '}')
 		}
 		b = append(b, `]}`...)
 	}
@@ -137,6 +136,15 @@ func listJSON(b []byte, all []wire.ListConnector) []byte {
 func comma(b []byte, i int) []byte {
 	if i > 0 {
 		return append(b, ',')
+	}
+	return b
+}
+
+// members begins an object with members of text: name, value, name, value.
+func members(b []byte, pairs ...string) []byte {
+	b = append(b, '{')
+	for i := 0; i < len(pairs); i += 2 {
+		b = member(comma(b, i), pairs[i], pairs[i+1])
 	}
 	return b
 }
@@ -154,14 +162,9 @@ func (a *app) inbox(args []string) *wire.Error {
 	if len(words) > 0 {
 		return usage("inbox takes no words", "connector help")
 	}
-	s, err := dial(wire.PathCellSentinel, "sentinel", askTimeout)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
 	var r wire.InboxResp
-	if _, e := s.Call("inbox", &wire.Empty{}, &r); e != nil {
-		return broken("sentinel", e, false)
+	if err := ask("inbox", &wire.Empty{}, &r); err != nil {
+		return err
 	}
 	if o.limit > 0 && len(r.Items) > o.limit {
 		r.Items = r.Items[:o.limit]
@@ -170,12 +173,8 @@ func (a *app) inbox(args []string) *wire.Error {
 	if o.json {
 		b = append(b, `{"items":[`...)
 		for i, it := range r.Items {
-			b = comma(b, i)
-			b = member(append(b, '{'), "call", it.Call)
-			b = member(append(b, ','), "state", string(it.State))
-			b = member(append(b, ','), "connector", it.Connector)
-			b = member(append(b, ','), "method", it.Method)
-			b = member(append(b, ','), "time", stamp(it.Unix))
+			b = members(comma(b, i), "call", it.Call, "state", string(it.State), "connector", it.Connector,
+				"method", it.Method, "time", stamp(it.Unix))
 			b = append(b, `,"collected":`+strconv.FormatBool(it.Collected)+`}`...)
 		}
 		return a.print(append(b, "]}\n"...))

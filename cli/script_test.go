@@ -4,9 +4,7 @@ package cli
 
 import (
 	"bytes"
-	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,6 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/doorward/doorward/cli/clitest"
+	"github.com/doorward/doorward/internal/describe"
 )
 
 func TestMain(m *testing.M) {
@@ -26,36 +25,8 @@ func TestMain(m *testing.M) {
 }
 
 func TestScripts(t *testing.T) {
-	root := clitest.Ground()
-	if !root {
-		t.Log("host ground skipped: scripts with sockets need root and a mount namespace of their own")
-	}
-	file, err := demo().Seal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := clitest.Share("connector", "demo", file); err != nil {
-		t.Fatal(err)
-	}
-	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
-		RequireExplicitExec: true,
-		RequireUniqueNames:  true,
-		Condition: func(c string) (bool, error) {
-			if c == "ground" {
-				return root, nil
-			}
-			return false, fmt.Errorf("no condition %q", c)
-		},
-		Setup: func(e *testscript.Env) error { return clitest.Setup(e, root) },
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"serve":  serve,
-			"repeat": repeat,
-			"lines":  atMost,
-			"exits":  exits,
-			"bytes":  writeBytes,
-		},
-	})
+	clitest.Scripts(t, "connector", []*describe.Connector{demo()},
+		map[string]clitest.Cmd{"serve": serve, "repeat": repeat, "lines": atMost})
 }
 
 // serve starts sentinel, worker or both, which do what the file "does" says.
@@ -67,22 +38,6 @@ func serve(ts *testscript.TestScript, _ bool, args []string) {
 		} else {
 			f.Serve(ts, "cell/"+who+".sock", f.worker)
 		}
-	}
-}
-
-// exits runs a command and holds its exit code: exits 3 connector ... [<FILE].
-func exits(ts *testscript.TestScript, neg bool, args []string) {
-	want, err := strconv.Atoi(args[0])
-	ts.Check(err)
-	err = ts.Exec(args[1], args[2:]...)
-	got := 0
-	if x, ok := err.(*exec.ExitError); ok {
-		got = x.ExitCode()
-	} else if err != nil {
-		ts.Fatalf("%v", err)
-	}
-	if got != want {
-		ts.Fatalf("exit code %d, want %d", got, want)
 	}
 }
 
@@ -100,11 +55,4 @@ func atMost(ts *testscript.TestScript, _ bool, args []string) {
 	if got := bytes.Count([]byte(ts.ReadFile(args[0])), []byte("\n")); got > n {
 		ts.Fatalf("%s has %d lines, at most %d", args[0], got, n)
 	}
-}
-
-// writeBytes writes bytes given as Go escapes: bytes FILE 'a\x00b'.
-func writeBytes(ts *testscript.TestScript, _ bool, args []string) {
-	s, err := strconv.Unquote(`"` + strings.ReplaceAll(args[1], `"`, `\"`) + `"`)
-	ts.Check(err)
-	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(s), 0o644))
 }

@@ -8,17 +8,20 @@ package clitest
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
+	"github.com/doorward/doorward/internal/describe"
 	"github.com/doorward/doorward/internal/wire"
 )
 
@@ -51,16 +54,72 @@ func Ground() bool {
 	return os.Geteuid() == 0 && exec.Command("unshare", "-m", "true").Run() == nil
 }
 
-// Setup makes the socket folder of a script, which has the name run.
-func Setup(e *testscript.Env, ground bool) error {
-	if ground {
-		e.Setenv(Env, filepath.Join(e.WorkDir, "run"))
+// Scripts runs the scripts of testdata/script against command, with the descriptions given. Besides cmds they have
+// exits and bytes, and the condition ground.
+func Scripts(t *testing.T, command string, descs []*describe.Connector, cmds map[string]Cmd) {
+	root := Ground()
+	if !root {
+		t.Log("host ground skipped: scripts with sockets need root and a mount namespace of their own")
 	}
-	return os.Mkdir(filepath.Join(e.WorkDir, "run"), 0o755)
+	for _, d := range descs {
+		file, err := d.Seal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := share(command, d.Vendor, file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := map[string]Cmd{"exits": exits, "bytes": writeBytes}
+	maps.Copy(all, cmds)
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Condition: func(c string) (bool, error) {
+			if c == "ground" {
+				return root, nil
+			}
+			return false, fmt.Errorf("no condition %q", c)
+		},
+		Setup: func(e *testscript.Env) error {
+			if root {
+				e.Setenv(Env, filepath.Join(e.WorkDir, "run"))
+			}
+			return os.Mkdir(filepath.Join(e.WorkDir, "run"), 0o755)
+		},
+		Cmds: all,
+	})
 }
 
-// Share puts a description where the commands of testscript find it.
-func Share(command, vendor string, file []byte) error {
+// Cmd is a command of scripts.
+type Cmd = func(*testscript.TestScript, bool, []string)
+
+// exits runs a command and holds its exit code: exits 3 connector ... [<FILE].
+func exits(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	if x, ok := err.(*exec.ExitError); ok {
+		got = x.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// writeBytes writes bytes given as Go escapes: bytes FILE 'a\x00b'.
+func writeBytes(ts *testscript.TestScript, _ bool, args []string) {
+	s, err := strconv.Unquote(`"` + strings.ReplaceAll(args[1], `"`, `\"`) + `"`)
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(s), 0o644))
+}
+
+// share puts a description where the commands of testscript find it.
+func share(command, vendor string, file []byte) error {
 	exe, err := exec.LookPath(command)
 	if err != nil {
 		return err

@@ -9,10 +9,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -73,59 +71,7 @@ func basic() *describe.Connector {
 }
 
 func TestScripts(t *testing.T) {
-	root := clitest.Ground()
-	if !root {
-		t.Log("host ground skipped: scripts with sockets need root and a mount namespace of their own")
-	}
-	for _, d := range []*describe.Connector{demo(), basic()} {
-		file, err := d.Seal()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := clitest.Share("doorward", d.Vendor, file); err != nil {
-			t.Fatal(err)
-		}
-	}
-	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
-		RequireExplicitExec: true,
-		RequireUniqueNames:  true,
-		Condition: func(c string) (bool, error) {
-			if c == "ground" {
-				return root, nil
-			}
-			return false, fmt.Errorf("no condition %q", c)
-		},
-		Setup: func(e *testscript.Env) error { return clitest.Setup(e, root) },
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"serve": serve,
-			"exits": exits,
-			"bytes": writeBytes,
-		},
-	})
-}
-
-// exits runs a command and holds its exit code.
-func exits(ts *testscript.TestScript, _ bool, args []string) {
-	want, err := strconv.Atoi(args[0])
-	ts.Check(err)
-	err = ts.Exec(args[1], args[2:]...)
-	got := 0
-	if x, ok := err.(*exec.ExitError); ok {
-		got = x.ExitCode()
-	} else if err != nil {
-		ts.Fatalf("%v", err)
-	}
-	if got != want {
-		ts.Fatalf("exit code %d, want %d", got, want)
-	}
-}
-
-// writeBytes writes bytes given as Go escapes.
-func writeBytes(ts *testscript.TestScript, _ bool, args []string) {
-	s, err := strconv.Unquote(`"` + strings.ReplaceAll(args[1], `"`, `\"`) + `"`)
-	ts.Check(err)
-	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(s), 0o644))
+	clitest.Scripts(t, "doorward", []*describe.Connector{demo(), basic()}, map[string]clitest.Cmd{"serve": serve})
 }
 
 // sham is sentinel and authd for scripts of this command only.

@@ -32,7 +32,7 @@ var may = map[string][]string{
 	"internal/visible":       {},
 
 	"cli":          {"internal/wire", "internal/describe"},
-	"cli/clitest":  {"internal/wire"},
+	"cli/clitest":  {"internal/wire", "internal/describe"},
 	"cli/operator": {"internal/wire", "internal/describe", "internal/leaks", "internal/visible"},
 
 	"authd": {"authd/grants", "authd/store", "internal/daemon", "internal/peer", "internal/wire",
