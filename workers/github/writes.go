@@ -24,27 +24,24 @@ type made struct {
 	Done    bool   `json:"done"`
 }
 
-// post sends the one request of a write, once, and decodes what GitHub made. An answer that is a success but cannot be
-// read is a success all the same: the write ran, so the caller gets what is known without it.
-func post(ctx context.Context, c *workers.Call, into any) error {
+// written sends the one request of a write, once, and answers what came of it; tell takes that from what GitHub made, and
+// names it for the record. An answer that is a success but cannot be read is a success all the same: the write ran, so
+// the caller gets what is known without it.
+func written[In any](ctx context.Context, c *workers.Call, tell func(*In, *made) string) (*workers.Answer, error) {
 	r, err := c.Do(ctx, "send", workers.Accept(acceptJSON))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := refused(c, r); err != nil {
-		return err
+		return nil, err
 	}
-	if into == nil {
-		return nil
+	m := made{Repo: c.Values.One("repo"), Number: c.Values.Int("number"), Done: true}
+	var in In
+	if _, none := any(in).(struct{}); !none { // else it is not even read
+		_ = r.JSON(&in) // see above
 	}
-	_ = r.JSON(into) // see above
-	return nil
-}
-
-// answer completes what a write made. object is the vendor's name for it, for the record.
-func (m made) answer(object string) *workers.Answer {
-	m.Done = true
-	return &workers.Answer{Value: m, Object: object}
+	object := tell(&in, &m)
+	return &workers.Answer{Value: m, Object: object}, nil
 }
 
 func bad(arg, problem string) error {
@@ -59,14 +56,19 @@ func numbered(repo string, number int64) string {
 	return repo + "#" + strconv.FormatInt(number, 10)
 }
 
-func issueCreate(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
-	var in issueIn
-	if err := post(ctx, c, &in); err != nil {
-		return nil, err
+// id is a number of the vendor's as text: numbers beyond 2^53 do not live in JSON.
+func id(n int64) string {
+	if n <= 0 {
+		return ""
 	}
-	repo := c.Values.One("repo")
-	m := made{Repo: repo, Number: in.Number, State: word(in.State), URL: link(in.URL, c.Base.Host)}
-	return m.answer(numbered(repo, in.Number)), nil
+	return strconv.FormatInt(n, 10)
+}
+
+func issueCreate(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
+	return written(ctx, c, func(in *issueIn, m *made) string {
+		m.Number, m.State, m.URL = in.Number, word(in.State), link(in.URL, c.Base.Host)
+		return numbered(m.Repo, in.Number)
+	})
 }
 
 func issueUpdate(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
@@ -77,79 +79,56 @@ func issueUpdate(ctx context.Context, c *workers.Call) (*workers.Answer, error) 
 	if changes == 0 {
 		return nil, bad("state", "name at least one of --state, --title, --body, --label")
 	}
-	var in issueIn
-	if err := post(ctx, c, &in); err != nil {
-		return nil, err
-	}
-	repo, n := c.Values.One("repo"), c.Values.Int("number")
-	m := made{Repo: repo, Number: n, State: word(in.State), URL: link(in.URL, c.Base.Host)}
-	return m.answer(numbered(repo, n)), nil
+	return written(ctx, c, func(in *issueIn, m *made) string {
+		m.State, m.URL = word(in.State), link(in.URL, c.Base.Host)
+		return numbered(m.Repo, m.Number)
+	})
 }
 
 func comment(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
-	var in commentIn
-	if err := post(ctx, c, &in); err != nil {
-		return nil, err
-	}
-	repo, n := c.Values.One("repo"), c.Values.Int("number")
-	m := made{Repo: repo, Number: n, ID: id(in.ID), URL: link(in.URL, c.Base.Host)}
-	return m.answer(numbered(repo, n) + " comment " + m.ID), nil
-}
-
-// id is a number of the vendor's as text: numbers beyond 2^53 do not live in JSON.
-func id(n int64) string {
-	if n <= 0 {
-		return ""
-	}
-	return strconv.FormatInt(n, 10)
+	return written(ctx, c, func(in *commentIn, m *made) string {
+		m.ID, m.URL = id(in.ID), link(in.URL, c.Base.Host)
+		return numbered(m.Repo, m.Number) + " comment " + m.ID
+	})
 }
 
 func pullCreate(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
-	var in pullIn
-	if err := post(ctx, c, &in); err != nil {
-		return nil, err
-	}
-	repo := c.Values.One("repo")
-	m := made{
-		Repo: repo, Number: in.Number, State: word(in.State), Commit: sha(in.Head.SHA), URL: link(in.URL, c.Base.Host),
-	}
-	return m.answer(numbered(repo, in.Number)), nil
+	return written(ctx, c, func(in *pullIn, m *made) string {
+		m.Number, m.State, m.Commit = in.Number, word(in.State), sha(in.Head.SHA)
+		m.URL = link(in.URL, c.Base.Host)
+		return numbered(m.Repo, in.Number)
+	})
 }
 
 func review(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
 	if c.Values.One("event") != "approve" && c.Values.One("body") == "" {
 		return nil, bad("body", "needed unless the review approves")
 	}
-	var in struct {
+	type verdict struct {
 		ID     int64  `json:"id"`
 		State  string `json:"state"`
 		Commit string `json:"commit_id"`
 		URL    string `json:"html_url"`
 	}
-	if err := post(ctx, c, &in); err != nil {
-		return nil, err
-	}
-	repo, n := c.Values.One("repo"), c.Values.Int("number")
-	m := made{
-		Repo: repo, Number: n, ID: id(in.ID), State: word(in.State), Commit: sha(in.Commit), URL: link(in.URL, c.Base.Host),
-	}
-	return m.answer(numbered(repo, n) + " review " + m.ID), nil
+	return written(ctx, c, func(in *verdict, m *made) string {
+		m.ID, m.State, m.Commit, m.URL = id(in.ID), word(in.State), sha(in.Commit), link(in.URL, c.Base.Host)
+		return numbered(m.Repo, m.Number) + " review " + m.ID
+	})
 }
 
 func pullMerge(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
-	var in struct {
+	type merge struct {
 		SHA    string `json:"sha"`
 		Merged bool   `json:"merged"`
 	}
-	if err := post(ctx, c, &in); err != nil {
-		return nil, err
-	}
-	repo, n := c.Values.One("repo"), c.Values.Int("number")
-	return made{Repo: repo, Number: n, Commit: sha(in.SHA), Merged: in.Merged}.answer(numbered(repo, n)), nil
+	return written(ctx, c, func(in *merge, m *made) string {
+		m.Commit, m.Merged = sha(in.SHA), in.Merged
+		return numbered(m.Repo, m.Number)
+	})
 }
 
 func filePut(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
-	var in struct {
+	type put struct {
 		Content struct {
 			SHA string `json:"sha"`
 		} `json:"content"`
@@ -158,38 +137,37 @@ func filePut(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
 			URL string `json:"html_url"`
 		} `json:"commit"`
 	}
-	if err := post(ctx, c, &in); err != nil {
-		return nil, err
-	}
-	repo := c.Values.One("repo")
-	m := made{
-		Repo: repo, SHA: sha(in.Content.SHA), Commit: sha(in.Commit.SHA), URL: link(in.Commit.URL, c.Base.Host),
-	}
-	return m.answer(repo + " " + c.Values.One("path") + " " + m.SHA), nil
+	return written(ctx, c, func(in *put, m *made) string {
+		m.SHA, m.Commit, m.URL = sha(in.Content.SHA), sha(in.Commit.SHA), link(in.Commit.URL, c.Base.Host)
+		return m.Repo + " " + c.Values.One("path") + " " + m.SHA
+	})
 }
 
 func branchCreate(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
-	if err := post(ctx, c, nil); err != nil {
-		return nil, err
-	}
-	repo := c.Values.One("repo")
-	return made{Repo: repo, Commit: c.Values.One("from")}.answer(repo + " " + c.Values.One("name")), nil
+	return written(ctx, c, func(_ *struct{}, m *made) string {
+		m.Commit = c.Values.One("from")
+		return m.Repo + " " + c.Values.One("name")
+	})
 }
 
 func branchDelete(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
-	if err := post(ctx, c, nil); err != nil {
-		return nil, err
-	}
-	repo := c.Values.One("repo")
-	return made{Repo: repo}.answer(repo + " " + c.Values.One("name")), nil
+	return written(ctx, c, func(_ *struct{}, m *made) string { return m.Repo + " " + c.Values.One("name") })
 }
 
+// workflowRun: GitHub names no run; runs shows it.
 func workflowRun(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
-	if err := post(ctx, c, nil); err != nil {
-		return nil, err
+	return written(ctx, c, func(_ *struct{}, m *made) string { return m.Repo + " " + c.Values.One("workflow") })
+}
+
+func releaseCreate(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
+	type release struct {
+		ID  int64  `json:"id"`
+		URL string `json:"html_url"`
 	}
-	repo := c.Values.One("repo") // GitHub names no run: runs shows it
-	return made{Repo: repo}.answer(repo + " " + c.Values.One("workflow")), nil
+	return written(ctx, c, func(in *release, m *made) string {
+		m.ID, m.URL = id(in.ID), link(in.URL, c.Base.Host)
+		return m.Repo + " release " + c.Values.One("tag")
+	})
 }
 
 func gistCreate(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
@@ -198,39 +176,23 @@ func gistCreate(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
 			return nil, bad("file", "GitHub takes no empty file into a gist")
 		}
 	}
-	var in struct {
+	type gist struct {
 		ID  string `json:"id"`
 		URL string `json:"html_url"`
 	}
-	if err := post(ctx, c, &in); err != nil {
-		return nil, err
-	}
-	m := made{ID: word(in.ID), URL: link(in.URL, c.Base.Host)}
-	return m.answer("gist " + m.ID), nil
-}
-
-func releaseCreate(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
-	var in struct {
-		ID  int64  `json:"id"`
-		URL string `json:"html_url"`
-	}
-	if err := post(ctx, c, &in); err != nil {
-		return nil, err
-	}
-	repo := c.Values.One("repo")
-	m := made{Repo: repo, ID: id(in.ID), URL: link(in.URL, c.Base.Host)}
-	return m.answer(repo + " release " + c.Values.One("tag")), nil
+	return written(ctx, c, func(in *gist, m *made) string {
+		m.ID, m.URL = word(in.ID), link(in.URL, c.Base.Host)
+		return "gist " + m.ID
+	})
 }
 
 func repoCreate(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
-	var in repoIn
-	if err := post(ctx, c, &in); err != nil {
-		return nil, err
-	}
-	m := made{Private: in.Private}
-	object := c.Values.One("name")
-	if isRepo(in.FullName) {
-		m.Repo, object = in.FullName, in.FullName
-	}
-	return m.answer(object), nil
+	return written(ctx, c, func(in *repoIn, m *made) string {
+		m.Private = in.Private
+		if !isRepo(in.FullName) {
+			return c.Values.One("name")
+		}
+		m.Repo = in.FullName
+		return in.FullName
+	})
 }
