@@ -413,9 +413,6 @@ func (s *Store) Replace(set Settings, secret []byte, now time.Time) error {
 	defer clear(secret)
 	s.change.Lock()
 	defer s.change.Unlock()
-	if s.Locked() {
-		return ErrLocked
-	}
 	old, err := s.entry(set.Name)
 	if err != nil {
 		return err
@@ -438,9 +435,6 @@ func (s *Store) Replace(set Settings, secret []byte, now time.Time) error {
 func (s *Store) Rename(from, to string, now time.Time) error {
 	s.change.Lock()
 	defer s.change.Unlock()
-	if s.Locked() {
-		return ErrLocked
-	}
 	old, err := s.entry(from)
 	if err != nil {
 		return err
@@ -462,9 +456,6 @@ func (s *Store) Rename(from, to string, now time.Time) error {
 func (s *Store) Remove(name string) error {
 	s.change.Lock()
 	defer s.change.Unlock()
-	if s.Locked() {
-		return ErrLocked
-	}
 	old, err := s.entry(name)
 	if err != nil {
 		return err
@@ -479,8 +470,11 @@ func (s *Store) Remove(name string) error {
 	return s.folder.remove(old.path()) // else the next start does
 }
 
-// entry returns an account with where it is kept. Preconditions: s.change is held.
+// entry returns an account of an open store with where it is kept. Preconditions: s.change is held.
 func (s *Store) entry(name string) (*entry, error) {
+	if s.Locked() {
+		return nil, ErrLocked
+	}
 	e, ok := s.accounts[name]
 	if !ok {
 		return nil, wire.Refuse(wire.CodeNotFound, "there is no account of that name", "see `doorward account list`")
