@@ -127,25 +127,38 @@ var createOnly = []describe.Match{{Name: "If-None-Match", Bind: describe.Bind{Co
 var scheduleReply = describe.Match{Name: "Schedule-Reply", Bind: describe.Bind{Arg: "notify",
 	Map: []describe.Pair{{From: "all", To: "T"}, {From: "none", To: "F"}}}}
 
-func xmlBody(x string) *describe.Body { return &describe.Body{Media: mediaXML, XML: x} }
+// query is an entry that asks with a body of XML.
+func query(name, method, path, deep, x string, most int64) describe.Entry {
+	return describe.Entry{Name: name, Method: method, Path: path, Header: depth(deep),
+		Body: &describe.Body{Media: mediaXML, XML: x}, Credential: true, MaxIn: most}
+}
+
+func propfind(name, path, deep, x string) describe.Entry {
+	return query(name, "PROPFIND", path, deep, x, maxFind)
+}
+
+// putting is an entry that sends a prepared body.
+func putting(name, path, media string, header ...describe.Match) describe.Entry {
+	return describe.Entry{Name: name, Method: "PUT", Path: path, Header: header,
+		Body: &describe.Body{Media: media, Prepared: true}, Credential: true, MaxIn: maxFind}
+}
+
+// read is a method that changes nothing.
+func read(name, summary string, labels []string, args []describe.Arg, entries ...describe.Entry) describe.Method {
+	return describe.Method{Name: name, Summary: summary, Class: describe.Read, Reach: describe.ReachNone, Labels: labels,
+		Scopes: scopes, Args: args, Entries: entries}
+}
 
 func methodCalendars() describe.Method {
-	return describe.Method{
-		Name: "calendars", Summary: "list your calendars and address books",
-		Class: describe.Read, Reach: describe.ReachNone, Labels: fromOthers, Scopes: scopes,
-		Entries: []describe.Entry{
-			{Name: "root", Method: "PROPFIND", Path: "{base}/", Header: depth("0"), Body: xmlBody(findPrincipal),
-				Credential: true, MaxIn: maxFind},
-			{Name: "well-known", Method: "PROPFIND", Path: "/.well-known/caldav", Header: depth("0"),
-				Body: xmlBody(findPrincipal), Credential: true, MaxIn: maxFind},
-			{Name: "well-known-at", Method: "PROPFIND", Follow: "well-known", Header: depth("0"),
-				Body: xmlBody(findPrincipal), Credential: true, MaxIn: maxFind},
-			{Name: "principal", Method: "PROPFIND", Path: "/", AnyPath: true, Header: depth("0"), Body: xmlBody(findHomes),
-				Credential: true, MaxIn: maxFind},
-			{Name: "home", Method: "PROPFIND", Path: "/", AnyPath: true, Header: depth("1"),
-				Body: xmlBody(findCollections), Credential: true, Uses: maxHomes, MaxIn: maxReport},
-		},
-	}
+	moved := propfind("well-known-at", "", "0", findPrincipal)
+	moved.Follow = "well-known"
+	principal := propfind("principal", "/", "0", findHomes)
+	principal.AnyPath = true
+	home := query("home", "PROPFIND", "/", "1", findCollections, maxReport)
+	home.AnyPath, home.Uses = true, maxHomes
+	return read("calendars", "list your calendars and address books", fromOthers, nil,
+		propfind("root", "{base}/", "0", findPrincipal), propfind("well-known", "/.well-known/caldav", "0", findPrincipal),
+		moved, principal, home)
 }
 
 var (
@@ -190,44 +203,27 @@ func maximum(def string, most int64, what string) describe.Arg {
 }
 
 func methodEvents() describe.Method {
-	return describe.Method{
-		Name: "events", Summary: "list what is in a calendar between two times, recurring events expanded",
-		Class: describe.Read, Reach: describe.ReachNone, Labels: fromOthers, Scopes: scopes,
-		Args: []describe.Arg{argCalendar, argFrom, argTo, maximum("100", 1000, "how many events, 1 to 1000")},
-		Entries: []describe.Entry{{Name: "query", Method: "REPORT", Path: "{calendar}", Header: depth("1"),
-			Body: xmlBody(eventsQuery), Credential: true, MaxIn: maxReport}},
-	}
+	return read("events", "list what is in a calendar between two times, recurring events expanded", fromOthers,
+		[]describe.Arg{argCalendar, argFrom, argTo, maximum("100", 1000, "how many events, 1 to 1000")},
+		query("query", "REPORT", "{calendar}", "1", eventsQuery, maxReport))
 }
 
 func methodEventGet() describe.Method {
-	return describe.Method{
-		Name: "event-get", Summary: "show one event (or contact) by its path, with its version",
-		Class: describe.Read, Reach: describe.ReachNone, Labels: fromOthers, Scopes: scopes,
-		Args: []describe.Arg{argEvent},
-		Entries: []describe.Entry{{Name: "get", Method: "GET", Path: "{event}", Credential: true,
-			MaxIn: maxObject}},
-	}
+	return read("event-get", "show one event (or contact) by its path, with its version", fromOthers,
+		[]describe.Arg{argEvent}, describe.Entry{Name: "get", Method: "GET", Path: "{event}", Credential: true,
+			MaxIn: maxObject})
 }
 
 func methodFreeBusy() describe.Method {
-	return describe.Method{
-		Name: "free-busy", Summary: "show when a calendar is busy, and nothing else of it",
-		Class: describe.Read, Reach: describe.ReachNone, Labels: ownOnly, Scopes: scopes,
-		Args: []describe.Arg{argCalendar, argFrom, argTo},
-		Entries: []describe.Entry{{Name: "query", Method: "REPORT", Path: "{calendar}", Header: depth("1"),
-			Body: xmlBody(eventsQuery), Credential: true, MaxIn: maxReport}},
-	}
+	return read("free-busy", "show when a calendar is busy, and nothing else of it", ownOnly,
+		[]describe.Arg{argCalendar, argFrom, argTo}, query("query", "REPORT", "{calendar}", "1", eventsQuery, maxReport))
 }
 
 func methodChanges() describe.Method {
-	return describe.Method{
-		Name: "changes", Summary: "list which events of a calendar changed since an earlier answer",
-		Class: describe.Read, Reach: describe.ReachNone, Labels: fromOthers, Scopes: scopes,
-		Args: []describe.Arg{argCalendar,
+	return read("changes", "list which events of a calendar changed since an earlier answer", fromOthers,
+		[]describe.Arg{argCalendar,
 			{Name: "since", Label: "Since", Type: describe.TypeCursor, Help: "next of an earlier answer; without it, all"}},
-		Entries: []describe.Entry{{Name: "sync", Method: "REPORT", Path: "{calendar}", Header: depth("0"),
-			Body: xmlBody(syncQuery), Credential: true, MaxIn: maxReport}},
-	}
+		query("sync", "REPORT", "{calendar}", "0", syncQuery, maxReport))
 }
 
 func methodEventCreate() describe.Method {
@@ -238,9 +234,8 @@ func methodEventCreate() describe.Method {
 		Lower: []describe.Lower{{To: describe.ReachNone, Empty: []string{"attendee"}, Private: "calendar"}},
 		Args: []describe.Arg{argCalendar, required(argTitle), required(argStart), required(argEnd), argZone, argAttendee,
 			argLocation, argText, argNotify},
-		Grant: []string{"calendar", "attendee", "notify"},
-		Entries: []describe.Entry{{Name: "put", Method: "PUT", Path: "{calendar}{mark}.ics", Header: createOnly,
-			Body: &describe.Body{Media: mediaCalendar, Prepared: true}, Credential: true, MaxIn: maxFind}},
+		Grant:   []string{"calendar", "attendee", "notify"},
+		Entries: []describe.Entry{putting("put", "{calendar}{mark}.ics", mediaCalendar, createOnly...)},
 		Prepare: &describe.Prepare{Kind: "icalendar"},
 		Once:    "the event's name is the call's mark, and If-None-Match: * creates only",
 		Settle: &describe.Settle{Method: "event-get", Args: []describe.Match{
@@ -263,9 +258,8 @@ func methodEventUpdate() describe.Method {
 			{Name: "remove-attendee", Label: "Guests to remove", Type: describe.TypeEmail, Repeat: 50,
 				Help: "e-mail address of a guest to take off; repeat it for more", Role: "recipient"},
 			argLocation, argText, argNotify},
-		Grant: []string{"event", "attendee", "remove-attendee", "notify"},
-		Entries: []describe.Entry{{Name: "put", Method: "PUT", Path: "{event}", Header: unchanged,
-			Body: &describe.Body{Media: mediaCalendar, Prepared: true}, Credential: true, MaxIn: maxFind}},
+		Grant:   []string{"event", "attendee", "remove-attendee", "notify"},
+		Entries: []describe.Entry{putting("put", "{event}", mediaCalendar, unchanged...)},
 		Prepare: theEvent(),
 	}
 }
@@ -284,10 +278,8 @@ func methodRespond() describe.Method {
 			{Name: "answer", Label: "Answer", Type: describe.TypeEnum, Enum: []string{"accepted", "declined", "tentative"},
 				Required: true, Help: "accepted, declined or tentative", Role: "content"},
 			one, argInstance, tell},
-		Grant: []string{"event", "answer", "notify"},
-		Entries: []describe.Entry{{Name: "put", Method: "PUT", Path: "{event}",
-			Header: []describe.Match{unchanged[0], scheduleReply},
-			Body:   &describe.Body{Media: mediaCalendar, Prepared: true}, Credential: true, MaxIn: maxFind}},
+		Grant:   []string{"event", "answer", "notify"},
+		Entries: []describe.Entry{putting("put", "{event}", mediaCalendar, unchanged[0], scheduleReply)},
 		Prepare: theEvent(),
 	}
 }
@@ -301,9 +293,9 @@ func methodEventDelete() describe.Method {
 			Header: []describe.Match{unchanged[0], scheduleReply}, Credential: true, MaxIn: maxFind}
 	}
 	part := func(name string) describe.Entry {
-		return describe.Entry{Name: "put-" + name, When: &describe.Cond{Arg: "scope", Is: name}, Method: "PUT",
-			Path: "{event}", Header: []describe.Match{unchanged[0], scheduleReply}, Credential: true, MaxIn: maxFind,
-			Body: &describe.Body{Media: mediaCalendar, Prepared: true}}
+		e := putting("put-"+name, "{event}", mediaCalendar, unchanged[0], scheduleReply)
+		e.When = &describe.Cond{Arg: "scope", Is: name}
+		return e
 	}
 	return describe.Method{
 		Name: "event-delete", Summary: "delete an event, or some occurrences of a recurring one",
@@ -325,22 +317,23 @@ func argContact(help string) describe.Arg {
 
 func methodContacts() describe.Method {
 	search := func(name string, has bool, x string) describe.Entry {
-		return describe.Entry{Name: name, When: &describe.Cond{Arg: "query", Has: has}, Method: "REPORT", Path: "{book}",
-			Header: depth("1"), Body: xmlBody(x), Credential: true, MaxIn: maxReport}
+		e := query(name, "REPORT", "{book}", "1", x, maxReport)
+		e.When = &describe.Cond{Arg: "query", Has: has}
+		return e
 	}
-	return describe.Method{
-		Name: "contacts", Summary: "find contacts in an address book",
-		Class: describe.Read, Reach: describe.ReachNone, Labels: fromOthers, Scopes: scopes,
-		Args: []describe.Arg{required(argBook),
+	return read("contacts", "find contacts in an address book", fromOthers,
+		[]describe.Arg{required(argBook),
 			{Name: "query", Label: "Text", Type: describe.TypeString, Min: 1, Max: 200,
 				Help: "part of a name, address or number; without it, all"},
 			maximum("100", 1000, "how many contacts, 1 to 1000")},
-		Entries: []describe.Entry{search("all", false, contactsAll), search("search", true, contactsQuery)},
-	}
+		search("all", false, contactsAll), search("search", true, contactsQuery))
 }
 
 func methodContactPut() describe.Method {
-	card := &describe.Body{Media: mediaCard, Prepared: true}
+	create := putting("create", "{book}{mark}.vcf", mediaCard, createOnly...)
+	create.When = &describe.Cond{Arg: "contact"}
+	replace := putting("replace", "{contact}", mediaCard, unchanged...)
+	replace.When = &describe.Cond{Arg: "contact", Has: true}
 	return describe.Method{
 		Name: "contact-put", Summary: "add a contact, or change the named fields of one",
 		Class: describe.Write, Reach: describe.ReachNone, Scopes: scopes,
@@ -353,13 +346,8 @@ func methodContactPut() describe.Method {
 			{Name: "phone", Label: "Phone", Type: describe.TypeString, Min: 1, Max: 50, Repeat: 20,
 				Help: "number; repeat it for more. Those given replace the ones there", Role: "content"},
 		},
-		Grant: []string{"book", "contact"},
-		Entries: []describe.Entry{
-			{Name: "create", When: &describe.Cond{Arg: "contact"}, Method: "PUT", Path: "{book}{mark}.vcf",
-				Header: createOnly, Body: card, Credential: true, MaxIn: maxFind},
-			{Name: "replace", When: &describe.Cond{Arg: "contact", Has: true}, Method: "PUT", Path: "{contact}",
-				Header: unchanged, Body: card, Credential: true, MaxIn: maxFind},
-		},
+		Grant:   []string{"book", "contact"},
+		Entries: []describe.Entry{create, replace},
 		Prepare: &describe.Prepare{Kind: "vcard", Base: "event-get",
 			Args: []describe.Pair{{From: "event", To: "contact"}}, When: &describe.Cond{Arg: "contact", Has: true}},
 		Once: "a new contact's name is the call's mark, and If-None-Match: * creates only",
