@@ -242,8 +242,17 @@ func loadRow[T any](body []byte, set func(T)) error {
 // loadReads counts the reads of the last 12 h again: they have no row of their own that could be wrong.
 func (l *Ledger) loadReads(ctx context.Context) error {
 	since := l.now().Add(-sessionLimit)
-	rows, err := l.conn.QueryContext(ctx, `SELECT c.n, c.body, f.body FROM calls c JOIN frames f USING (id)
-WHERE c.id >= ? AND c.state IN ('executing', 'done', 'failed', 'unknown')`, idAt(since.Time()))
+	return l.eachCall(ctx, func(c *Call) {
+		if c.Class == classRead {
+			l.view.read(c, 1, c.In)
+		}
+	}, "c.id >= ? AND c.state IN ('executing', 'done', 'failed', 'unknown')", idAt(since.Time()))
+}
+
+// eachCall reads the calls that cond chooses.
+func (l *Ledger) eachCall(ctx context.Context, fn func(*Call), cond string, args ...any) error {
+	rows, err := l.conn.QueryContext(ctx, "SELECT c.n, c.body, f.body FROM calls c JOIN frames f USING (id) WHERE "+cond,
+		args...)
 	if err != nil {
 		return err
 	}
@@ -258,9 +267,7 @@ WHERE c.id >= ? AND c.state IN ('executing', 'done', 'failed', 'unknown')`, idAt
 		if err != nil {
 			return err
 		}
-		if c.Class == classRead {
-			l.view.read(&c, 1, c.In)
-		}
+		fn(&c)
 	}
 	return rows.Err()
 }

@@ -54,23 +54,5 @@ func (v *view) due(now Moment) []string {
 
 // loadWaiting reads what waited when the ledger was closed.
 func (l *Ledger) loadWaiting(ctx context.Context) error {
-	rows, err := l.conn.QueryContext(ctx, "SELECT c.n, c.body, f.body FROM calls c JOIN frames f USING (id) WHERE "+isLive+
-		" AND state IN ('parked', 'approved')")
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var n int64
-		var body, fixed []byte
-		if err := rows.Scan(&n, &body, &fixed); err != nil {
-			return err
-		}
-		c, _, err := decodeCall(n, body, fixed)
-		if err != nil {
-			return err
-		}
-		l.view.waiting(&c)
-	}
-	return rows.Err()
+	return l.eachCall(ctx, l.view.waiting, isLive+" AND state IN ('parked', 'approved')")
 }
