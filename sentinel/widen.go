@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -323,19 +324,15 @@ func (s *Sentinel) resume(ctx context.Context) error {
 			go s.settle(ctx, c)
 		}
 	})
-	var keep []ledger.Call
-	if keep, err = s.ledger.Calls(ctx, ledger.Filter{States: []ledger.State{ledger.Parked, ledger.Approved, ledger.Executing,
-		ledger.Unknown, ledger.Done}, Limit: 5000}); err != nil {
-		return fmt.Errorf("start: %w", err)
-	}
-	refs := map[string]bool{}
-	for _, c := range keep {
-		refs[c.Result] = true
-		for _, r := range c.Spool {
-			refs[r] = true
+	// Each file asks for its own call: however many calls there are, none that waits loses what it is to send.
+	if _, err := s.spool.Sweep(time.Now(), func(ref string, m spool.Meta) bool {
+		c, err := s.ledger.Call(ctx, m.Call)
+		if err != nil {
+			return !errors.Is(err, ledger.ErrNotFound)
 		}
-	}
-	if _, err := s.spool.Sweep(time.Now(), func(ref string, _ spool.Meta) bool { return refs[ref] }); err != nil {
+		on := c.State.Live() || c.State == ledger.Unknown || c.State == ledger.Done
+		return on && (ref == c.Result || slices.Contains(c.Spool, ref))
+	}); err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
 	return nil

@@ -5,6 +5,7 @@ package sentinel
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/doorward/doorward/internal/wire"
@@ -101,5 +102,49 @@ func TestAWideningThatNobodyCouldReadIsRefused(t *testing.T) {
 		"t", "person:1000")
 	if codeOf(err) != wire.CodeTooLarge || len(s.ledger.Waiting()) != 0 {
 		t.Error(err)
+	}
+}
+
+// However many calls came after it, a call that waits keeps its files over a restart; what no call has goes.
+func TestARestartKeepsWhatWaitingCallsHave(t *testing.T) {
+	s := newSentinel(t)
+	ctx := t.Context()
+	waiting := ledger.NewID()
+	park := func(n int, refs ...string) {
+		c := ledger.Call{Frame: ledger.Frame{ID: ledger.NewID(), Cell: fmt.Sprintf("c%d", n/50), Connector: "demo",
+			Method: "create", Class: "write", Dedup: fmt.Sprint(n), Spool: refs}}
+		if len(refs) > 0 {
+			c.ID = waiting
+		}
+		if _, _, err := s.ledger.Park(ctx, c, "cell"); err != nil {
+			t.Error(err)
+		}
+	}
+	kept, err := s.put(ctx, []byte("body"), waiting)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost, err := s.put(ctx, []byte("body"), ledger.NewID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	park(0, kept)
+	var all sync.WaitGroup
+	for k := range 100 { // together, or each waits for the disk
+		all.Go(func() {
+			for i := range 50 {
+				park(50*(k+1) + i)
+			}
+		})
+	}
+	all.Wait()
+	if err := s.resume(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.get(kept); err != nil {
+		t.Error("what a call that waits is to send is gone:", err)
+	}
+	if _, err := s.get(lost); err == nil {
+		t.Error("what no call has is kept")
 	}
 }
