@@ -126,35 +126,27 @@ func gone(err error) bool {
 
 // memory looks through what is mapped. The pages of a file are looked at too: they may have been changed.
 func (s *Scanner) memory(r *Report, pid int, name string) {
-	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	dir := fmt.Sprintf("/proc/%d/", pid)
+	maps, err := os.ReadFile(dir + "maps")
+	var files [2]*os.File // its memory, and what of it differs from the files it is mapped from
+	for i, part := range []string{"mem", "pagemap"} {
+		if err == nil {
+			files[i], err = os.Open(dir + part)
+			defer files[i].Close()
+		}
+	}
 	if err != nil {
 		if !gone(err) {
 			r.skip(name+" memory", err)
 		}
 		return
 	}
-	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
-	if err != nil {
-		if !gone(err) {
-			r.skip(name+" memory", err)
-		}
-		return
-	}
-	defer mem.Close()
-	pagemap, err := os.Open(fmt.Sprintf("/proc/%d/pagemap", pid))
-	if err != nil {
-		if !gone(err) {
-			r.skip(name+" memory", err)
-		}
-		return
-	}
-	defer pagemap.Close()
 	for line := range strings.Lines(string(maps)) {
 		m, ok := parseMapping(line)
 		if !ok || !m.looked() {
 			continue
 		}
-		s.mapping(r, mem, pagemap, name+" memory "+m.name, m)
+		s.mapping(r, files[0], files[1], name+" memory "+m.name, m)
 	}
 }
 
