@@ -4,7 +4,6 @@ package wire
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 )
 
@@ -48,41 +47,33 @@ func skip(b []byte, depth int) ([]byte, error) {
 	case c <= 0xbf:
 		return drop(b, uint64(c&0x1f))
 	}
-	switch c {
-	case 0xc4, 0xd9: // bin8, str8
-		return counted(b, 1, func(b []byte, n uint64) ([]byte, error) { return drop(b, n) })
-	case 0xc5, 0xda:
-		return counted(b, 2, func(b []byte, n uint64) ([]byte, error) { return drop(b, n) })
-	case 0xc6, 0xdb:
-		return counted(b, 4, func(b []byte, n uint64) ([]byte, error) { return drop(b, n) })
-	case 0xcc, 0xd0:
-		return drop(b, 1)
-	case 0xcd, 0xd1:
-		return drop(b, 2)
-	case 0xce, 0xd2:
-		return drop(b, 4)
-	case 0xcf, 0xd3:
-		return drop(b, 8)
-	case 0xdc:
-		return counted(b, 2, func(b []byte, n uint64) ([]byte, error) { return skipArray(b, n, depth) })
-	case 0xdd:
-		return counted(b, 4, func(b []byte, n uint64) ([]byte, error) { return skipArray(b, n, depth) })
-	case 0xde:
-		return counted(b, 2, func(b []byte, n uint64) ([]byte, error) { return skipMap(b, n, depth) })
-	case 0xdf:
-		return counted(b, 4, func(b []byte, n uint64) ([]byte, error) { return skipMap(b, n, depth) })
+	width := 0
+	switch {
+	case c >= 0xcc && c <= 0xd3: // uint and int of 8 to 64 bits
+		return drop(b, 1<<(c&3))
+	case c >= 0xc4 && c <= 0xc6: // bin8, 16, 32
+		width = 1 << (c - 0xc4)
+	case c >= 0xd9 && c <= 0xdb: // str8, 16, 32
+		width = 1 << (c - 0xd9)
+	case c >= 0xdc && c <= 0xdf: // array16, 32, map16, 32
+		width = 2 << (c & 1)
+	default:
+		return nil, fmt.Errorf("%w: type byte %#x", ErrMalformed, c)
 	}
-	return nil, fmt.Errorf("%w: type byte %#x", ErrMalformed, c)
-}
-
-// counted reads a big-endian count of width bytes and hands the rest to f.
-func counted(b []byte, width int, f func([]byte, uint64) ([]byte, error)) ([]byte, error) {
 	if len(b) < width {
 		return nil, fmt.Errorf("%w: cut short", ErrMalformed)
 	}
-	var full [8]byte
-	copy(full[8-width:], b[:width])
-	return f(b[width:], binary.BigEndian.Uint64(full[:]))
+	n := uint64(0)
+	for _, d := range b[:width] {
+		n = n<<8 | uint64(d)
+	}
+	switch b = b[width:]; {
+	case c >= 0xde:
+		return skipMap(b, n, depth)
+	case c >= 0xdc:
+		return skipArray(b, n, depth)
+	}
+	return drop(b, n)
 }
 
 func drop(b []byte, n uint64) ([]byte, error) {
