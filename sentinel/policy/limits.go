@@ -59,33 +59,26 @@ func parseLimits(b []byte, descs []*describe.Connector) (*limits, error) {
 	f := form{descs: descs}
 	f.top = map[string]func(word, *value) error{
 		"connectors": func(key word, v *value) error {
-			words, err := v.wantTexts()
-			if err != nil {
-				return err
-			}
 			l.all = false
-			for _, w := range words {
+			err := v.eachText(func(w word) error {
 				if f.connector(w.text) == nil {
 					return w.problem("no connector %q is installed%s", w.text, meant(w.text, f.vendors()))
 				}
 				l.connectors = append(l.connectors, w.text)
-			}
+				return nil
+			})
 			l.onlyMark = mark{key.place, fmt.Sprintf("connectors = [%s]", strings.Join(l.connectors, ", "))}
-			return nil
+			return err
 		},
 		"always-ask": func(_ word, v *value) error {
-			words, err := v.wantTexts()
-			if err != nil {
-				return err
-			}
 			classes := []string{describe.Read, describe.Write, describe.Destructive}
-			for _, w := range words {
+			return v.eachText(func(w word) error {
 				if !slices.Contains(classes, w.text) {
 					return w.problem("%q is no class%s", w.text, meant(w.text, classes))
 				}
 				l.always[w.text] = mark{w.place, fmt.Sprintf("always-ask %q", w.text)}
-			}
-			return nil
+				return nil
+			})
 		},
 		"terminal-approvals":   func(_ word, v *value) (err error) { l.TerminalApprovals, err = v.wantBool(); return },
 		"pending":              number(&l.Pending, 50),

@@ -93,20 +93,17 @@ func parseSettings(b []byte, descs []*describe.Connector) (*settings, error) {
 	f := form{descs: descs}
 	f.top = map[string]func(word, *value) error{
 		"organisation": func(_ word, v *value) error {
-			words, err := v.wantTexts()
-			if err != nil {
-				return err
-			}
-			for _, w := range words {
+			err := v.eachText(func(w word) error {
 				d := strings.ToLower(w.text)
 				if !domainOK(d) {
 					return w.problem("%q is no domain, as example.org", w.text)
 				}
 				s.organisation = append(s.organisation, d)
-			}
+				return nil
+			})
 			slices.Sort(s.organisation)
 			s.organisation = slices.Compact(s.organisation)
-			return nil
+			return err
 		},
 		"bulk-reads": func(_ word, v *value) (err error) { s.bulkReads, err = v.wantNumber(1 << 20); return },
 		"bulk-bytes": func(_ word, v *value) (err error) { s.bulkBytes, err = v.wantNumber(1 << 40); return },
@@ -130,17 +127,13 @@ func parseSettings(b []byte, descs []*describe.Connector) (*settings, error) {
 		return nil
 	}
 	f.private = func(c *describe.Connector, account word, v *value) error {
-		words, err := v.wantTexts()
-		if err != nil {
-			return err
-		}
-		for _, w := range words {
+		return v.eachText(func(w word) error {
 			if !privateOK(w.text) {
 				return w.problem("%q is no thing of one place: name a path, a repository, a list", w.text)
 			}
 			s.of(c.Vendor).private[account.text] = append(s.of(c.Vendor).private[account.text], w.text)
-		}
-		return nil
+			return nil
+		})
 	}
 	if err := f.walk(items); err != nil {
 		return nil, err

@@ -215,20 +215,21 @@ func (v *value) wantNumber(most int64) (int64, error) {
 	return v.num, nil
 }
 
-// wantTexts takes a list of text.
-func (v *value) wantTexts() ([]word, error) {
+// eachText hands fn the texts of a list of text, with their places.
+func (v *value) eachText(fn func(word) error) error {
 	if v == nil || v.kind != unstable.Array {
-		return nil, v.wrong("a list of text, as [\"a\", \"b\"]")
+		return v.wrong("a list of text, as [\"a\", \"b\"]")
 	}
-	var out []word
 	for i := range v.list {
 		s, err := v.list[i].wantText()
-		if err != nil {
-			return nil, err
+		if err == nil {
+			err = fn(word{v.list[i].place, s})
 		}
-		out = append(out, word{v.list[i].place, s})
+		if err != nil {
+			return err
+		}
 	}
-	return out, nil
+	return nil
 }
 
 func (v *value) wrong(want string) error {
