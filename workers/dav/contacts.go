@@ -3,8 +3,8 @@
 package dav
 
 import (
-	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"strings"
 
@@ -35,20 +35,8 @@ type contact struct {
 }
 
 // readCard reads one vCard (RFC 6350).
-func readCard(b []byte) (card vcard.Card, err error) {
-	if !measured(b) {
-		return nil, errObject
-	}
-	defer func() {
-		if recover() != nil {
-			card, err = nil, errObject
-		}
-	}()
-	card, err = vcard.NewDecoder(bytes.NewReader(b)).Decode()
-	if err != nil {
-		return nil, errObject
-	}
-	return card, nil
+func readCard(b []byte) (vcard.Card, error) {
+	return decoded(b, func(r io.Reader) (vcard.Card, error) { return vcard.NewDecoder(r).Decode() })
 }
 
 func showCard(card vcard.Card, path, tag string) contact {

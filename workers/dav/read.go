@@ -5,6 +5,7 @@ package dav
 import (
 	"bytes"
 	"errors"
+	"io"
 	"slices"
 	"strings"
 
@@ -20,22 +21,27 @@ const (
 
 var errObject = errors.New("it is no calendar object")
 
-// readCalendar reads one iCalendar stream. The library recurses as deep as the text says and panics on some texts, so
-// the text is measured first and a panic is an error.
-func readCalendar(b []byte) (cal *ical.Calendar, err error) {
+// readCalendar reads one iCalendar stream.
+func readCalendar(b []byte) (*ical.Calendar, error) {
+	return decoded(b, func(r io.Reader) (*ical.Calendar, error) { return ical.NewDecoder(r).Decode() })
+}
+
+// decoded reads one object with a library, which recurses as deep as the text says and panics on some texts: so the text
+// is measured first and a panic is an error.
+func decoded[T any](b []byte, decode func(io.Reader) (T, error)) (out T, err error) {
+	var none T
 	if !measured(b) {
-		return nil, errObject
+		return none, errObject
 	}
 	defer func() {
 		if recover() != nil {
-			cal, err = nil, errObject
+			out, err = none, errObject
 		}
 	}()
-	cal, err = ical.NewDecoder(bytes.NewReader(b)).Decode()
-	if err != nil {
-		return nil, errObject
+	if out, err = decode(bytes.NewReader(b)); err != nil {
+		return none, errObject
 	}
-	return cal, nil
+	return out, nil
 }
 
 // measured says whether text is within the bounds of one object.
