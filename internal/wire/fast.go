@@ -120,9 +120,18 @@ func (c *coder) at(name string, set bool) bool {
 // put writes a key.
 func (c *coder) put(name string) bool {
 	c.n++
-	c.w.WriteByte(0xa0 | byte(len(name))) // a string of at most 31 bytes
-	c.w.WriteString(name)
+	c.write(name)
 	return true
+}
+
+// write writes a text; most are short, and then not worth the library's way.
+func (c *coder) write(s string) {
+	if len(s) > 31 {
+		c.keep(c.e.EncodeString(s))
+		return
+	}
+	c.w.WriteByte(0xa0 | byte(len(s)))
+	c.w.WriteString(s)
 }
 
 // got ends the reading of a value.
@@ -152,7 +161,7 @@ func array[T any](c *coder, name string, v *[]T) bool {
 func (c *coder) text(name string, v *string) {
 	if !c.at(name, *v != "") {
 	} else if c.d == nil {
-		c.keep(c.e.EncodeString(*v))
+		c.write(*v)
 	} else {
 		x, err := c.d.DecodeString()
 		*v = x
@@ -208,7 +217,7 @@ func (c *coder) texts(name string, v *[]string) {
 			return
 		}
 		if c.d == nil {
-			c.keep(c.e.EncodeString((*v)[i]))
+			c.write((*v)[i])
 		} else {
 			s, err := c.d.DecodeString()
 			(*v)[i] = s
@@ -366,7 +375,7 @@ func (m *Msg) code(c *coder) error {
 		c.text("v", &m.Verb)
 		if !c.at("b", len(m.Body) > 0) {
 		} else if c.d == nil {
-			c.keep(m.Body.EncodeMsgpack(c.e))
+			c.w.Write(m.Body)
 		} else {
 			m.Body, err = c.d.DecodeRaw()
 			c.got(err)
