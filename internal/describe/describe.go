@@ -160,8 +160,7 @@ type Match struct {
 type Bind struct {
 	Const string `msgpack:"c,omitempty"`
 	Arg   string `msgpack:"a,omitempty"`
-	// Format is how Arg is written: "" as it is, "ical" in UTC basic form, "marked" with the mark appended, "join" with
-	// commas between, "upper" in capitals.
+	// Format is how Arg is written: "" as it is, "marked" with the mark appended, "join" with commas between.
 	Format string `msgpack:"f,omitempty"`
 	Map    []Pair `msgpack:"m,omitempty"` // Arg's value to what stands; a value that is not listed is left out
 	ETag   bool   `msgpack:"e,omitempty"` // the ETag of the base read

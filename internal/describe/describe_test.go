@@ -32,7 +32,7 @@ func sample() *Connector {
 				Grant: []string{"repo", "to"},
 				Entries: []Entry{
 					{Name: "post", Method: "POST", Path: "{base}/repos/{repo}/things", Credential: true,
-						Query:  []Match{{"at", Bind{Arg: "at", Format: "ical"}}},
+						Query:  []Match{{"at", Bind{Tmpl: "{at:ical}"}}},
 						Header: []Match{{"Accept", Bind{Const: "application/json"}}},
 						Body: &Body{Media: "application/json", JSON: []Leaf{{"/title", Bind{Arg: "title"}},
 							{"/body", Bind{Arg: "body", Format: "marked"}}, {"/to", Bind{Arg: "to", As: "list"}},

@@ -233,17 +233,6 @@ func (m *Method) bound(b Bind, c *Call) ([]string, bool, error) {
 		return []string{v[0] + Mark(c.Mark)}, true, nil
 	case "join":
 		return []string{strings.Join(v, ",")}, true, nil
-	case "upper":
-		for i := range v {
-			v[i] = strings.ToUpper(v[i])
-		}
-	case "ical":
-		for i := range v {
-			var err error
-			if v[i], err = formatted(v[i], "ical"); err != nil {
-				return nil, false, err
-			}
-		}
 	}
 	return v, true, nil
 }

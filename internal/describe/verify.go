@@ -254,7 +254,7 @@ func (b *Bind) verify(args map[string]bool) error {
 	if b.Arg != "" && !args[b.Arg] {
 		return fmt.Errorf("no argument %q", b.Arg)
 	}
-	if !slices.Contains([]string{"", "ical", "marked", "join", "upper"}, b.Format) {
+	if !slices.Contains([]string{"", "marked", "join"}, b.Format) {
 		return fmt.Errorf("format %q", b.Format)
 	}
 	if !slices.Contains([]string{"", "string", "int", "bool", "list", "base64", "map", "texts"}, b.As) {
