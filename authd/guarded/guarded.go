@@ -90,13 +90,6 @@ func secretPages(size int) ([]byte, error) {
 // Kind says how the value is kept.
 func (v *Value) Kind() Kind { return v.kind }
 
-// Len is the value's length in bytes; 0 after Wipe.
-func (v *Value) Len() int {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	return len(v.data)
-}
-
 // Use calls f with the secret itself, which f neither keeps nor changes.
 func (v *Value) Use(f func(b []byte)) {
 	v.mu.RLock()

@@ -53,9 +53,6 @@ func (s Bytes) Wipe() {
 	}
 }
 
-// Len is the length in bytes; it is no secret here, since bodies are held to it.
-func (s Bytes) Len() int { return len(s.Reveal()) }
-
 // Format prints the fixed word under every verb, flag and width.
 func (s Bytes) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, word) }
 

@@ -141,11 +141,11 @@ func TestRevealAndWipe(t *testing.T) {
 	raw := []byte(value)
 	s := New(raw)
 	other := s
-	if string(s.Reveal()) != value || s.Len() != len(value) {
+	if string(s.Reveal()) != value {
 		t.Fatal("Reveal gave something else than what went in")
 	}
 	other.Wipe()
-	if s.Reveal() != nil || s.Len() != 0 {
+	if s.Reveal() != nil {
 		t.Error("a copy still reveals after Wipe")
 	}
 	if !bytes.Equal(raw, make([]byte, len(value))) {

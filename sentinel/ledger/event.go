@@ -35,7 +35,6 @@ type Event struct {
 // Words for Event.Type that the ledger itself writes.
 const (
 	EvOpen     = "open"
-	EvClose    = "close"
 	EvDeny     = "deny"
 	EvPark     = "park"
 	EvJoin     = "join"

@@ -39,19 +39,18 @@ import (
 
 // Bounds.
 const (
-	blockSize   = 64 << 10   // plain bytes of a block
-	MaxFile     = 128 << 20  // plain bytes of one file
-	MaxTotal    = 2048 << 20 // sealed bytes of all files
-	maxMeta     = 4 << 10    // bytes of a file's encoded Meta
-	magic       = "dwspool1"
-	headerSize  = len(magic) + saltSize + 4
-	saltSize    = 32
-	tagSize     = 16
-	nonceSize   = 12
-	tempPrefix  = ".new-"
-	refBytes    = 20
-	refLen      = refBytes * 2
-	ResultsLive = 24 * time.Hour // how long a result waits to be collected
+	blockSize  = 64 << 10   // plain bytes of a block
+	MaxFile    = 128 << 20  // plain bytes of one file
+	MaxTotal   = 2048 << 20 // sealed bytes of all files
+	maxMeta    = 4 << 10    // bytes of a file's encoded Meta
+	magic      = "dwspool1"
+	headerSize = len(magic) + saltSize + 4
+	saltSize   = 32
+	tagSize    = 16
+	nonceSize  = 12
+	tempPrefix = ".new-"
+	refBytes   = 20
+	refLen     = refBytes * 2
 )
 
 // What a caller can tell apart.
