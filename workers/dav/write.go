@@ -10,19 +10,9 @@ import (
 	"github.com/doorward/doorward/workers"
 )
 
-// put sends the prepared body of the call, whichever entry its arguments select.
-func put(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
-	for _, entry := range []string{"put", "create", "replace"} {
-		if c.Has(entry) {
-			return send(ctx, c, entry)
-		}
-	}
-	return nil, wire.Refuse(wire.CodeInternal, "no request fits these arguments", "")
-}
-
-// remove deletes the object, or replaces it by one that lacks what was deleted.
-func remove(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
-	for _, entry := range []string{"delete", "delete-all", "put-one", "put-following"} {
+// write sends the one request of a write, whichever entry its arguments select.
+func write(ctx context.Context, c *workers.Call) (*workers.Answer, error) {
+	for _, entry := range []string{"put", "create", "replace", "delete", "delete-all", "put-one", "put-following"} {
 		if c.Has(entry) {
 			return send(ctx, c, entry)
 		}
