@@ -262,8 +262,13 @@ func (x *exchange) viaH2(ctx context.Context, cc *h2conn, plan envelope.Kind, wh
 			uerr = <-result
 			x.noReadBy()
 		}
-		if uerr != nil && err != nil {
+		// A server may answer well before it has all, and then the body's end is what counts; one that closes it (the pipe's
+		// own error) wants no more of it.
+		if uerr != nil && (err != nil || resp.StatusCode < 300 && !errors.Is(uerr, io.ErrClosedPipe)) {
 			x.closing = true
+			if err == nil {
+				_ = resp.Body.Close()
+			}
 			if errors.Is(uerr, envelope.ErrOutside) {
 				return uerr
 			}

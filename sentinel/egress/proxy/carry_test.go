@@ -492,6 +492,38 @@ func TestServerThatAnswersBeforeItHasReadAll(t *testing.T) {
 	}
 }
 
+// A server that answers 200 before it has the body vouches for nothing: a body that is another, or breaks off, ends in an
+// error, over both versions of HTTP.
+func TestServerThatAnswersWellBeforeTheBody(t *testing.T) {
+	c := newCA(t)
+	for _, proto := range []string{"http/1.1", "h2"} {
+		v := startVendor(t, c.leaf(t, hour(), "vendor-a.test"), func(w http.ResponseWriter, r *http.Request) {
+			_ = http.NewResponseController(w).EnableFullDuplex()
+			w.WriteHeader(200)
+			_ = http.NewResponseController(w).Flush()
+			_, _ = io.Copy(io.Discard, r.Body)
+		}, proto)
+		v.forget = true
+		w := newWorld(t)
+		file := bytes.Repeat([]byte("x"), 900<<10)
+		w.grant("g", c, v.addr, func(r *wire.ResolveResp) {
+			r.Entry.Method = "PUT"
+			r.Entry.Body = wire.Body{Media: "text/plain", File: &wire.FileBody{SHA256: wire.Sum(file), Size: int64(len(file))}}
+		})
+		other := append(bytes.Repeat([]byte("x"), len(file)-1), 'y')
+		for i, body := range [][]byte{file, other, file} {
+			req := w.request("PUT", fmt.Sprintf("vendor-a.test:%d", v.addr.Port()), "/a", "g", 0, bytes.NewReader(body))
+			req.ContentLength = int64(len(body))
+			req.Header.Set("Content-Type", "text/plain")
+			resp, _, err := w.do(req)
+			s := w.sent(i + 1)[i]
+			if good := i != 1; good != (err == nil && resp.StatusCode == 200 && resp.Header.Get("Doorward-Error") == "") || good != (s.Err == nil) {
+				t.Errorf("%s, body %d: %v, %v, report %+v", proto, i, err, resp, s)
+			}
+		}
+	}
+}
+
 func TestInterimAnswersAndKeepAliveHints(t *testing.T) {
 	c := newCA(t)
 	var conns atomic.Int32

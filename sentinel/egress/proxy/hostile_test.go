@@ -20,18 +20,20 @@ import (
 	"github.com/doorward/doorward/internal/wire"
 )
 
+// frame writes one frame of HTTP/2 (RFC 9113, section 4.1).
+func frame(w io.Writer, kind, flags byte, stream uint32, body []byte) error {
+	b := make([]byte, 9, 9+len(body))
+	binary.BigEndian.PutUint32(b, uint32(len(body))<<8)
+	b[3], b[4] = kind, flags
+	binary.BigEndian.PutUint32(b[5:], stream)
+	_, err := w.Write(append(b, body...))
+	return err
+}
+
 // A server that sends frames without end that are no answer is dropped with the request that was given up: it does not
 // keep egress reading, and the next request is not put on the same connection.
 func TestAnHTTP2FloodEndsWithItsRequest(t *testing.T) {
 	c := newCA(t)
-	frame := func(w io.Writer, kind, flags byte, stream uint32, body []byte) error {
-		b := make([]byte, 9, 9+len(body))
-		binary.BigEndian.PutUint32(b, uint32(len(body))<<8)
-		b[3], b[4] = kind, flags
-		binary.BigEndian.PutUint32(b[5:], stream)
-		_, err := w.Write(append(b, body...))
-		return err
-	}
 	var flood atomic.Bool
 	begun, ended := make(chan struct{}, 1), make(chan struct{}, 1)
 	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{c.leaf(t, hour(), "vendor-a.test")},
@@ -173,4 +175,74 @@ func TestTooLargeIsToldByOneBlockMore(t *testing.T) {
 			t.Errorf("report %+v", s)
 		}
 	}
+}
+
+// A server that ends its answer before it has the body, and reads on, vouches for nothing: a body that turns out another
+// ends in an error.
+func TestAnHTTP2AnswerThatEndsBeforeTheBody(t *testing.T) {
+	c := newCA(t)
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{c.leaf(t, hour(), "vendor-a.test")},
+		NextProtos: []string{"h2"}})
+	if err != nil {
+		t.Skipf("loopback skipped: %v", err)
+	}
+	defer ln.Close()
+	serve := func(conn net.Conn) {
+		defer conn.Close()
+		_, _ = io.CopyN(io.Discard, conn, 24)                          // the preface
+		_ = frame(conn, 4, 0, 0, []byte{0, 4, 0x7f, 0xff, 0xff, 0xff}) // as much of a body as it likes
+		_ = frame(conn, 8, 0, 0, []byte{0x7f, 0, 0, 0})
+		var head [9]byte
+		for {
+			if _, err := io.ReadFull(conn, head[:]); err != nil {
+				return
+			}
+			if _, err := io.CopyN(io.Discard, conn, int64(binary.BigEndian.Uint32(head[:])>>8)); err != nil {
+				return
+			}
+			if head[3] == 1 { // HEADERS: 200, and the end
+				_ = frame(conn, 1, 5, binary.BigEndian.Uint32(head[5:]), []byte{0x88})
+			}
+		}
+	}
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go serve(conn)
+		}
+	}()
+	addr := ln.Addr().(*net.TCPAddr).AddrPort()
+	w := newWorld(t, func(s *Server) { s.H2After = -1 })
+	file := bytes.Repeat([]byte("x"), 900<<10)
+	w.grant("g", c, addr, func(r *wire.ResolveResp) {
+		r.Entry.Method = "PUT"
+		r.Entry.Body = wire.Body{Media: "text/plain", File: &wire.FileBody{SHA256: wire.Sum(file), Size: int64(len(file))}}
+	})
+	for i, last := range []string{"x", "y"} {
+		body := io.MultiReader(bytes.NewReader(file[1:]), &late{last})
+		req := w.request("PUT", fmt.Sprintf("vendor-a.test:%d", addr.Port()), "/a", "g", 0, body)
+		req.ContentLength = int64(len(file))
+		req.Header.Set("Content-Type", "text/plain")
+		resp, _, err := w.do(req)
+		s := w.sent(i + 1)[i]
+		good := err == nil && resp.StatusCode == 200 && resp.Header.Get("Doorward-Error") == "" && s.Err == nil
+		if good != (last == "x") {
+			t.Errorf("last byte %s: %v, %+v, report %+v", last, err, resp, s)
+		}
+	}
+}
+
+// late is read a while after what came before it.
+type late struct{ s string }
+
+func (l *late) Read(p []byte) (int, error) {
+	time.Sleep(100 * time.Millisecond)
+	n := copy(p, l.s)
+	if l.s = l.s[n:]; n == 0 {
+		return 0, io.EOF
+	}
+	return n, nil
 }
