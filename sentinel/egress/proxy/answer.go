@@ -55,19 +55,20 @@ func (x *exchange) answer(resp *http.Response, c *h1conn) error {
 	if o.none {
 		return o.last()
 	}
-	var src io.Reader = resp.Body
+	most := 2*o.left + gather
+	src := &capped{resp.Body, most}
 	if zipped {
-		z, err := gzip.NewReader(&capped{resp.Body, 2*o.left + gather})
+		z, err := gzip.NewReader(src)
 		if err != nil {
 			return unusable("it says gzip and is not")
 		}
-		src = z
+		src = &capped{z, most}
 	}
 	return o.copy(src, zipped)
 }
 
-// capped bounds what is read of a compressed answer. What comes out of it has its own bound; but a server can send
-// without end what nothing comes out of, and egress would read it as long as the worker waits.
+// capped bounds what is read of an answer. What the worker gets of it has its own bound; but a server can send without
+// end what little or nothing comes out of, and egress would read it as long as the worker waits.
 type capped struct {
 	r    io.Reader
 	left int64
@@ -115,9 +116,9 @@ type output struct {
 	resp    *http.Response
 	c       *h1conn
 	stream  *swap.Stream
-	none    bool // an answer without a body
-	left    int64
-	chunked bool // the head is out, and the body goes out in chunks
+	none    bool  // an answer without a body
+	left    int64 // bytes of body that the worker may still get
+	chunked bool  // the head is out, and the body goes out in chunks
 }
 
 // dropped headers: of one hop, of the connection to the vendor, for browsers, or no longer true of what was scrubbed.
@@ -203,9 +204,6 @@ func (o *output) copy(src io.Reader, zipped bool) error {
 		}
 		n, err := src.Read(x.buf)
 		x.sent.In += int64(n)
-		if o.left -= int64(n); o.left < 0 {
-			return o.over(x.buf[:n])
-		}
 		if n > 0 {
 			if _, werr := o.stream.Write(x.buf[:n]); werr != nil {
 				return o.fail(werr)
@@ -234,18 +232,6 @@ func (o *output) copy(src io.Reader, zipped bool) error {
 	return nil
 }
 
-// over ends an answer that is longer than it may be, of which p came last. If its beginning is out, p goes out too, but
-// for what may be the beginning of the credential: the worker has the same bound, and so knows that the answer is too
-// large and not that the server broke off.
-func (o *output) over(p []byte) error {
-	if o.chunked {
-		if _, err := o.stream.Write(p); err == nil {
-			_ = o.flush()
-		}
-	}
-	return o.fail(tooLarge())
-}
-
 func broken(err error) error {
 	var ref *refusal
 	switch {
@@ -259,9 +245,17 @@ func broken(err error) error {
 	return afterLeft(errors.New("the server broke off inside its answer"))
 }
 
-// Write takes scrubbed bytes.
+// Write takes scrubbed bytes. Of an answer that is longer than it may be, and whose beginning is out, the worker gets
+// more than it may have: it has the same bound, and so knows that the answer is too large and not that the server broke
+// off.
 func (o *output) Write(p []byte) (int, error) {
 	o.x.text = append(o.x.text, p...)
+	if o.left -= int64(len(p)); o.left < 0 {
+		if o.chunked {
+			_ = o.flush()
+		}
+		return 0, tooLarge()
+	}
 	if len(o.x.text) >= gather {
 		return len(p), o.flush()
 	}

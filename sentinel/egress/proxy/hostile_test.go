@@ -246,3 +246,52 @@ func (l *late) Read(p []byte) (int, error) {
 	}
 	return n, nil
 }
+
+// A taken-over worker sees where an answer is broken into pieces, and who may write something at the vendor decides what
+// it says. The two together must not learn the credential letter by letter: a piece that ends like the credential begins
+// comes just as any other.
+func TestPiecesTellNothingOfTheCredential(t *testing.T) {
+	c := newCA(t)
+	var stored atomic.Value
+	v := rawVendor(t, c.leaf(t, hour(), "vendor-a.test"), func(w *tls.Conn, br *bufio.Reader) {
+		for {
+			if _, err := readRequest(br); err != nil {
+				return
+			}
+			text, _ := stored.Load().(string)
+			fmt.Fprintf(w, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n", len(text), text)
+			time.Sleep(20 * time.Millisecond)
+			fmt.Fprint(w, "1\r\n.\r\n0\r\n\r\n")
+		}
+	})
+	w := newWorld(t)
+	w.grant("g", c, v)
+	first := func(guess string) string { // the size of the first piece of a text that ends in guess
+		t.Helper()
+		stored.Store(strings.Repeat(".", 20000) + guess)
+		conn, br := w.dial()
+		defer conn.Close()
+		_, _ = io.WriteString(conn, rawHead("GET", fmt.Sprintf("vendor-a.test:%d", v.Port()), "/a", "g", 0, ""))
+		for line := "-"; line != "\r\n"; {
+			var err error
+			if line, err = br.ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+		}
+		size, err := br.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(size)
+	}
+	for _, n := range []int{1, 6, 20, len(secret) - 1} {
+		right, wrong := first(secret[:n]), first(strings.Repeat("!", n))
+		if right != wrong {
+			t.Errorf("the credential's first %d letters: a piece of 0x%s, other letters: 0x%s", n, right, wrong)
+		}
+	}
+	// Control: the worker does see what differs. The credential as a whole is taken out, and that it may see.
+	if got := first(secret); got == first(strings.Repeat("!", len(secret))) {
+		t.Errorf("control: the credential and other text both come in a piece of 0x%s", got)
+	}
+}

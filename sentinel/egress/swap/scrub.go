@@ -22,10 +22,12 @@ import (
 // byte or one escape at a time. Nearly all positions are left at the first or second byte.
 type Scrubber struct {
 	forms []string
-	first [256]uint8      // 1 + the last form that begins with this byte; 0 is none
-	next  []uint8         // 1 + the form before this one that begins with the same byte
-	skip  [256]bool       // a form cannot begin at this byte
-	pairs [1 << 10]uint64 // a bit for each two bytes that a form, its first byte plain, can begin with
+	// longest is how many bytes a form may be written in at most.
+	longest int
+	first   [256]uint8      // 1 + the last form that begins with this byte; 0 is none
+	next    []uint8         // 1 + the form before this one that begins with the same byte
+	skip    [256]bool       // a form cannot begin at this byte
+	pairs   [1 << 10]uint64 // a bit for each two bytes that a form, its first byte plain, can begin with
 }
 
 // maxForms keeps indexes in one byte.
@@ -79,6 +81,7 @@ func (s *Scrubber) add(form string) {
 		return
 	}
 	s.forms = append(s.forms, form)
+	s.longest = max(s.longest, len(form)*maxUnit)
 	s.next = append(s.next, s.first[form[0]])
 	s.first[form[0]] = uint8(len(s.forms))
 	s.pair(form[0], form[1])

@@ -4,8 +4,11 @@ package swap
 
 import "io"
 
-// Stream scrubs what is written to it and passes it on at once: it holds back only what may be the beginning of a form,
-// at most the longest form in its longest spelling. Close writes what is held.
+// Stream scrubs what is written to it and passes it on. How much it passes on at once depends on the bytes alone and
+// never on the credential: who writes into what a vendor stores, and sees where an answer breaks, could else try one
+// beginning of the credential after the other. So it holds back the last bytes that could be of any form, whether they
+// are or not: all after the last control byte, which is part of none, and at most as many as the longest form in its
+// longest spelling has. An event ends with a line feed, and so never waits. Close writes what is held.
 type Stream struct {
 	// Hits is how many forms were replaced so far.
 	Hits int
@@ -21,45 +24,56 @@ func NewStream(dst io.Writer, s *Scrubber, replacement string) *Stream {
 	return &Stream{s: s, dst: dst, replacement: []byte(replacement)}
 }
 
-// Write scrubs p. Where nothing is held and nothing found, dst is given p itself.
+// Write scrubs p.
 func (x *Stream) Write(p []byte) (int, error) {
-	if len(x.held) == 0 {
-		rest, err := x.scan(p, false)
-		x.held = append(x.held, rest...)
-		return len(p), err
+	d := p
+	if len(x.held) > 0 {
+		x.held = append(x.held, p...)
+		d = x.held
 	}
-	x.held = append(x.held, p...)
-	rest, err := x.scan(x.held, false)
-	n := copy(x.held, rest)
-	x.held = x.held[:n]
+	from, err := x.scan(d, x.border(d), false)
+	x.held = append(x.held[:0], d[from:]...)
 	return len(p), err
 }
 
 // Close passes on what is held; nothing may be written after.
 func (x *Stream) Close() error {
-	_, err := x.scan(x.held, true)
+	_, err := x.scan(x.held, len(x.held), true)
 	x.held = nil
 	return err
 }
 
-// scan passes on what it can of d and returns what must be held.
-func (x *Stream) scan(d []byte, eof bool) ([]byte, error) {
-	from := 0
+// border is how much of d may be passed on while more may follow.
+func (x *Stream) border(d []byte) int {
+	least := max(0, len(d)-x.s.longest)
+	for i := len(d); i > least; i-- {
+		if d[i-1] < ' ' {
+			return i
+		}
+	}
+	return least
+}
+
+// scan passes on d up to border, and forms that are whole beyond it, and returns where what must be held begins.
+func (x *Stream) scan(d []byte, border int, eof bool) (from int, err error) {
 	for {
 		f := x.s.find(d, from, eof)
-		if f.at > from {
-			if _, err := x.dst.Write(d[from:f.at]); err != nil {
-				return nil, err
+		whole := f.at < f.end && !f.hold
+		to := f.at
+		if !whole {
+			to = min(to, max(border, from))
+		}
+		if to > from {
+			if _, err := x.dst.Write(d[from:to]); err != nil {
+				return to, err
 			}
+			from = to
 		}
-		if f.hold {
-			return d[f.at:], nil
-		}
-		if f.at == len(d) {
-			return nil, nil
+		if !whole {
+			return from, nil
 		}
 		if _, err := x.dst.Write(x.replacement); err != nil {
-			return nil, err
+			return from, err
 		}
 		x.Hits++
 		from = f.end
