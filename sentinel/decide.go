@@ -279,8 +279,12 @@ func (s *Sentinel) allow(ctx context.Context, j *judged) (*wire.DecideResp, erro
 	var ticket *ledger.Ticket
 	if read {
 		c.Data = nil // it is never read back
-		if ticket, err = s.startRead(ctx, c, j); err != nil {
-			return nil, err
+		ticket, err = s.startRead(ctx, c, j)
+		switch {
+		case errors.Is(err, ledger.ErrSpent):
+			return s.parkSpent(ctx, j)
+		case err != nil:
+			return nil, s.ledgerError(err)
 		}
 	} else {
 		c.Inbox = j.bodied
@@ -289,10 +293,8 @@ func (s *Sentinel) allow(ctx context.Context, j *judged) (*wire.DecideResp, erro
 		switch {
 		case errors.Is(err, ledger.ErrMayRun): // an equal one may have run: a person looks first
 			return s.park(ctx, j, "an equal call may have run already; look before repeating it")
-		case errors.Is(err, ledger.ErrSpent): // the grant's last use went to another call meanwhile
-			j.decision = policy.Decision{Verdict: policy.Ask, Code: wire.CodeNeedsApproval,
-				Reason: "the grant that covered it is used up"}
-			return s.park(ctx, j, "")
+		case errors.Is(err, ledger.ErrSpent):
+			return s.parkSpent(ctx, j)
 		case err != nil:
 			return nil, s.ledgerError(err)
 		case joined:
@@ -319,14 +321,26 @@ func (s *Sentinel) allow(ctx context.Context, j *judged) (*wire.DecideResp, erro
 	return resp, nil
 }
 
+// parkSpent has a call wait whose grant's last use went to another call meanwhile.
+func (s *Sentinel) parkSpent(ctx context.Context, j *judged) (*wire.DecideResp, error) {
+	j.decision = policy.Decision{Verdict: policy.Ask, Code: wire.CodeNeedsApproval, Reason: whySpent}
+	return s.park(ctx, j, "")
+}
+
+const whySpent = "the grant that covered it is used up"
+
 // startRead begins an allowed read, whose ticket puts it on the record. That begins when the credential is released, so
 // that it is done while the vendor is asked, and the answer waits for it; but while the record fails, nothing leaves
-// before this very read is on it.
+// before this very read is on it, and neither where it takes one of a grant's uses (ledger.ErrSpent: there is none).
 func (s *Sentinel) startRead(ctx context.Context, c ledger.Call, j *judged) (*ledger.Ticket, error) {
-	ticket := s.ledger.Start(context.WithoutCancel(ctx), c, actor(j.caller))
-	if _, err := s.ledger.Health(); err != nil {
+	ctx = context.WithoutCancel(ctx) // who hangs up leaves no call behind that began and has no end
+	ticket := s.ledger.Start(ctx, c, actor(j.caller))
+	_, err := s.ledger.Health()
+	counted := c.Under != "" && slices.ContainsFunc(s.ledger.Grants(ledger.GrantFilter{ID: c.Under}),
+		func(g ledger.Grant) bool { return g.Uses > 0 })
+	if err != nil || counted {
 		if err := ticket.Wait(ctx); err != nil {
-			return nil, s.ledgerError(err)
+			return nil, err
 		}
 	}
 	return ticket, nil

@@ -441,8 +441,11 @@ func (s *Sentinel) runRead(ctx context.Context, j *judged, raw bool) (*wire.Outp
 	}
 	c.Pass, c.Data = s.newPass(), nil // it is never read back
 	t, err := s.startRead(ctx, c, j)
-	if err != nil {
-		return nil, err
+	switch {
+	case errors.Is(err, ledger.ErrSpent):
+		return nil, wire.Refuse(wire.CodeNotAllowed, whySpent, "ask again")
+	case err != nil:
+		return nil, s.ledgerError(err)
 	}
 	l := s.enliven(c, j.method, t)
 	l.silent = j.silent

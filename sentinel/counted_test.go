@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import (
+	"testing"
+
+	"github.com/doorward/doorward/internal/daemon"
+	"github.com/doorward/doorward/internal/wire"
+	"github.com/doorward/doorward/sentinel/ledger"
+)
+
+// A grant of so many reads lets no more be allowed, also where none of them has begun yet: a cell that asks many times
+// first, and calls then, would else read as often as it asked, and of what it read the record would know no call.
+func TestACountedGrantOfReadsIsNotExceededByAskingFirst(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		grant ledger.Grant
+		want  int
+	}{
+		{"once", ledger.Grant{Kind: ledger.KindOnce}, 1},
+		{"twice", ledger.Grant{Kind: ledger.KindUntil, Uses: 2}, 2},
+		{"control: without a count", ledger.Grant{Kind: ledger.KindUntil}, 4},
+	} {
+		s := newSentinel(t)
+		s.usePolicy(t, "[connector.demo]\nsetting = \"ask-every-time\"\n", "")
+		s.authd = peerThat(t, func(*wire.Msg) any { return &wire.Empty{} })
+		g := c.grant
+		g.Cell, g.Connector, g.Method, g.Account, g.Login = "work", "demo", "items", "home", 1
+		g.Limits, g.Tainted, g.Until = []byte(`{}`), true, s.ledger.Now().Add(3600e9)
+		if _, err := s.ledger.AddGrant(t.Context(), g, "person:1000"); err != nil {
+			t.Fatal(err)
+		}
+		allowed := 0
+		for range 4 {
+			r, err := s.decide(t.Context(), &daemon.Call{Peer: cell("work", "s1")}, &wire.DecideReq{Frame: *s.call("items")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case r.Verdict == wire.Allow:
+				allowed++
+			case r.Verdict != wire.Parked:
+				t.Errorf("%s: %+v", c.name, r)
+			}
+		}
+		if allowed != c.want {
+			t.Errorf("%s: %d of 4 reads were allowed, want %d", c.name, allowed, c.want)
+		}
+		for _, l := range s.live {
+			s.drop(l)
+		}
+	}
+}
