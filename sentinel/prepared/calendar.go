@@ -182,9 +182,18 @@ func eventsOf(base []byte) (*object, error) {
 	if cal.name != "VCALENDAR" {
 		return nil, errNotOne
 	}
+	var uid *property // of them all (RFC 4791 section 4.1): where there are more, it is a whole calendar that was read
 	for _, s := range cal.subs {
-		if s.name != "VEVENT" {
+		switch {
+		case s.name == "VTIMEZONE", strings.HasPrefix(s.name, "X-"):
 			continue
+		case s.name != "VEVENT":
+			return nil, errors.New("there is more than one event")
+		}
+		if u := s.get("UID"); uid == nil {
+			uid = u
+		} else if u == nil || u.value != uid.value {
+			return nil, errors.New("there is more than one event")
 		}
 		id, err := s.once("RECURRENCE-ID")
 		switch {

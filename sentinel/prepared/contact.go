@@ -17,7 +17,8 @@ func (c *change) card(base, body []byte) error {
 		if len(body) > 0 {
 			return errors.New("a deletion has no body")
 		}
-		return nil
+		_, err := oneCard(base)
+		return err
 	case "contact-put":
 	default:
 		return errors.New(quoted(c.method) + " has no body")
@@ -29,9 +30,8 @@ func (c *change) card(base, body []byte) error {
 		return usage("--book: say where a new contact goes, or --contact which is to be changed")
 	case replace:
 		var err error
-		if want, err = read(base, false); err != nil || want.name != "VCARD" || len(want.subs) > 0 {
-			return wire.Refuse(wire.CodeVendorRefused, "what the server holds there is no contact that can be changed",
-				"change it in another program")
+		if want, err = oneCard(base); err != nil {
+			return err
 		}
 	case len(base) > 0:
 		return errors.New("a new contact builds on nothing")
@@ -57,6 +57,17 @@ func (c *change) card(base, body []byte) error {
 		return err
 	}
 	return equal(want, got)
+}
+
+// oneCard is the contact that the server holds: what is called a contact must be one, or its deletion would take an
+// event, with the mails that the server then sends, or all of an address book.
+func oneCard(base []byte) (*component, error) {
+	c, err := read(base, false)
+	if err != nil || c.name != "VCARD" || len(c.subs) > 0 {
+		return nil, wire.Refuse(wire.CodeVendorRefused, "what the server holds there is no contact that can be changed",
+			"change it in another program")
+	}
+	return c, nil
 }
 
 // only makes the values of a property, whatever its group, these: lines that say one of them stay, others go, and what

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/doorward/doorward/internal/describe"
 	"github.com/doorward/doorward/internal/wire"
@@ -40,6 +41,11 @@ type change struct {
 func Verify(kind string, m *describe.Method, v describe.Values, mark string, unix int64, owner string,
 	base, body []byte) error {
 	c := &change{m.Name, v, mark, unix, owner}
+	for _, arg := range []string{"event", "contact"} { // a deletion of a folder takes all that is in it
+		if strings.HasSuffix(v.One(arg), "/") {
+			return usage("--%s: that is a folder; name one event or contact in it", arg)
+		}
+	}
 	var err error
 	switch kind {
 	case Calendar:

@@ -312,3 +312,28 @@ func flat(s string) []string {
 	slices.Sort(lines)
 	return lines
 }
+
+// A server answers for a whole calendar as for one event. What is changed or deleted must be one.
+func TestAWholeCalendarIsNoEvent(t *testing.T) {
+	event := func(kind, uid, more string) string {
+		return "BEGIN:" + kind + "\r\nUID:" + uid + "\r\nDTSTART:20300310T100000Z\r\n" + more + "END:" + kind + "\r\n"
+	}
+	one, part := event("VEVENT", "a", ""), "RECURRENCE-ID:20300311T100000Z\r\n"
+	for _, c := range []struct {
+		what string
+		ok   bool
+	}{
+		{one, true},
+		{one + event("VEVENT", "a", part), true},
+		{one + event("VTIMEZONE", "", ""), true},
+		{one + event("VEVENT", "b", part), false},
+		{one + event("VEVENT", "b", ""), false},
+		{one + event("VTODO", "a", ""), false},
+		{event("VJOURNAL", "b", "") + one, false},
+	} {
+		_, err := eventsOf([]byte("BEGIN:VCALENDAR\r\nVERSION:2.0\r\n" + c.what + "END:VCALENDAR\r\n"))
+		if (err == nil) != c.ok {
+			t.Errorf("%v\n%s", err, c.what)
+		}
+	}
+}

@@ -184,3 +184,48 @@ func TestALostCreationIsSettledByItsMark(t *testing.T) {
 		t.Errorf("%d writes", n)
 	}
 }
+
+// What a card calls a contact or an event is one. A path that names a folder, or a contact's that names an event, would
+// have a person approve "delete a contact" and lose a calendar, or have guests told of what reaches nobody.
+func TestACardOfAContactOrAnEventIsOverOne(t *testing.T) {
+	r, v := withRadicale(t)
+	put := func(path string, lines ...string) {
+		t.Helper()
+		if err := v.Put(path, []byte(strings.Join(lines, "\r\n")+"\r\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	event := func(kind, uid string) []string {
+		return []string{"BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:x", "BEGIN:" + kind, "UID:" + uid, "DTSTAMP:20300101T000000Z",
+			"DTSTART:20300310T100000Z", "SUMMARY:one", "END:" + kind, "END:VCALENDAR"}
+	}
+	card, calendar := v.Book()+"c.vcf", strings.TrimSuffix(v.Calendar(), "/")
+	put(card, "BEGIN:VCARD", "VERSION:3.0", "PRODID:x", "UID:c", "FN:Zoe", "N:Zoe;;;;", "END:VCARD")
+	put(calendar+"/e.ics", event("VEVENT", "e")...)
+	ask := func(waits bool, method string, args ...string) {
+		t.Helper()
+		res, err := r.work.Actor().Connector(r.ctx(), append([]string{"dav", method, "--account", "rad", "--wait", "0s"}, args...)...)
+		cards := r.pending()
+		if err != nil || (res.Code == wire.ExitWaiting) != waits || (len(cards) == 1) != waits {
+			t.Errorf("%s %v: %v, %v, %d cards", method, args, res, err, len(cards))
+		}
+		for _, k := range cards {
+			r.decide(k, false)
+		}
+	}
+	ask(true, "contact-delete", "--contact", card) // controls: what they are meant for
+	ask(true, "event-delete", "--event", calendar+"/e.ics")
+
+	ask(false, "contact-delete", "--contact", calendar+"/e.ics")
+	ask(false, "contact-delete", "--contact", calendar)
+	ask(false, "contact-delete", "--contact", calendar+"/")
+	ask(false, "contact-delete", "--contact", v.Book())
+	ask(false, "contact-put", "--contact", v.Book(), "--phone", "1")
+	ask(false, "event-delete", "--event", calendar+"/")
+	ask(false, "event-update", "--event", calendar+"/", "--title", "x")
+	put(calendar+"/todo.ics", event("VTODO", "t")...)
+	ask(false, "event-delete", "--event", calendar) // an event and something else
+	if _, there := v.Object(calendar + "/e.ics"); !there {
+		t.Error("the event is gone")
+	}
+}
