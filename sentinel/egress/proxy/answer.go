@@ -165,7 +165,7 @@ func (o *output) appendHead(b []byte) ([]byte, error) {
 		name, n := o.x.scrub.Text(name, "X-Scrubbed")
 		o.x.sent.Swapped += n
 		for _, v := range values {
-			v, n := o.x.scrub.Text(v, o.x.repl)
+			v, n := o.x.scrub.Text(blanks(v), o.x.repl)
 			o.x.sent.Swapped += n
 			b = appendField(b, name, v)
 		}
@@ -173,17 +173,27 @@ func (o *output) appendHead(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// appendField writes one field; a byte that would end the line or is no part of a value becomes a blank.
+// appendField writes one field.
 func appendField(b []byte, name, value string) []byte {
-	b = append(append(b, name...), ": "...)
-	for i := 0; i < len(value); i++ {
-		c := value[i]
-		if c < ' ' || c == 0x7f {
-			c = ' '
-		}
-		b = append(b, c)
-	}
+	b = append(append(append(b, name...), ": "...), blanks(value)...)
 	return append(b, "\r\n"...)
+}
+
+// blanks is value with a blank for each byte that would end the line or is no part of a value. It is what is scrubbed, or
+// a password with a blank could come as one with a tab.
+func blanks(value string) string {
+	for i := 0; i < len(value); i++ {
+		if c := value[i]; c < ' ' || c == 0x7f {
+			b := []byte(value)
+			for i, c := range b {
+				if c < ' ' || c == 0x7f {
+					b[i] = ' '
+				}
+			}
+			return string(b)
+		}
+	}
+	return value
 }
 
 // copy carries the body. As long as more of a short one is at hand it is gathered; else what is there goes out, so that
@@ -356,7 +366,7 @@ func (o *output) last() error {
 			name, n := x.scrub.Text(name, "X-Scrubbed")
 			x.sent.Swapped += n
 			for _, v := range values {
-				v, n := x.scrub.Text(v, x.repl)
+				v, n := x.scrub.Text(blanks(v), x.repl)
 				x.sent.Swapped += n
 				x.out = appendField(x.out, name, v)
 			}

@@ -295,3 +295,27 @@ func TestPiecesTellNothingOfTheCredential(t *testing.T) {
 		t.Errorf("control: the credential and other text both come in a piece of 0x%s", got)
 	}
 }
+
+// A control byte in a header's value reaches the worker as a blank, so what is searched for the credential is that.
+func TestAPasswordWithABlankDoesNotComeWithATab(t *testing.T) {
+	c := newCA(t)
+	const password = "abcd efgh ijkl mnop"
+	tabs := strings.ReplaceAll(password, " ", "\t")
+	v := rawVendor(t, c.leaf(t, hour(), "vendor-a.test"), func(w *tls.Conn, br *bufio.Reader) {
+		if _, err := readRequest(br); err != nil {
+			return
+		}
+		fmt.Fprintf(w, "HTTP/1.1 200 OK\r\nX-Plain: %s\r\nX-Echo: %s\r\nX-Other: a\tb\r\nTransfer-Encoding: chunked\r\n"+
+			"Trailer: X-After\r\n\r\n0\r\nX-After: %s\r\n\r\n", password, tabs, tabs)
+	})
+	w := newWorld(t)
+	w.grant("g", c, v, func(r *wire.ResolveResp) { r.Scrub = []string{password} })
+	resp, _, err := w.get(v, "/a", "g")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all := fmt.Sprint(resp.Header, resp.Trailer); strings.Contains(all, password) || strings.Count(all, sur) != 3 ||
+		resp.Header.Get("X-Other") != "a b" { // control: another such value comes through
+		t.Error(all)
+	}
+}
