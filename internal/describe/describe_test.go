@@ -316,3 +316,16 @@ func FuzzCanon(f *testing.F) {
 		}
 	})
 }
+
+// A change is held to the one version that was read. The ETag is what the worker said of it.
+func TestAChangeIsHeldToOneVersion(t *testing.T) {
+	m := &Method{Name: "m", Entries: []Entry{{Name: "e", Method: "PUT", Path: "/x",
+		Header: []Match{{Name: "If-Match", Bind: Bind{ETag: true}}}}}}
+	for tag, ok := range map[string]bool{`"e"`: true, `W/"e"`: true, `""`: true, "": false, "*": false, `"`: false, "e": false,
+		`"a", "b"`: false, `"a"*`: false, "\"a\r\nX: y\"": false} {
+		got, err := m.Fill(&Call{ETag: tag})
+		if (err == nil) != ok {
+			t.Errorf("%q: %v, %v", tag, got, err)
+		}
+	}
+}

@@ -187,7 +187,7 @@ func (m *Method) bound(b Bind, c *Call) ([]string, bool, error) {
 	case b.Since:
 		return []string{time.Unix(c.Unix, 0).Add(-sinceBefore).UTC().Format(time.RFC3339)}, true, nil
 	case b.ETag:
-		if c.ETag == "" {
+		if !isETag(c.ETag) { // "*" would let the change through whatever stands there now
 			return nil, false, fmt.Errorf("the server gave no ETag to hold the change to")
 		}
 		return []string{c.ETag}, true, nil
@@ -235,6 +235,13 @@ func (m *Method) bound(b Bind, c *Call) ([]string, bool, error) {
 		return []string{strings.Join(v, ",")}, true, nil
 	}
 	return v, true, nil
+}
+
+// isETag says whether s is one entity tag (RFC 9110 section 8.8.3).
+func isETag(s string) bool {
+	in, ok := strings.CutPrefix(strings.TrimPrefix(s, "W/"), `"`)
+	in, end := strings.CutSuffix(in, `"`)
+	return ok && end && !strings.ContainsFunc(in, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' })
 }
 
 // formatted writes a time or date in UTC basic form (RFC 5545 section 3.3.5) for format "ical".
