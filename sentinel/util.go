@@ -13,6 +13,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,13 +44,23 @@ func actor(id peer.Identity) string {
 }
 
 // sessionName is a session of a cell for the policy and the record: the kernel's name of it, and which start of that name
-// it is, by its cgroup's id. A session that ended and began again under one name is another session.
+// it is, by its cgroup's id and the boot. A session that ended and began again under one name is another session, also
+// after a reboot, which gives out the same ids again.
 func sessionName(id peer.Identity) string {
 	if id.Start == 0 {
 		return id.Session
 	}
-	return id.Session + "." + strconv.FormatUint(id.Start, 36)
+	return id.Session + "." + strconv.FormatUint(id.Start, 36) + boot()
 }
+
+// boot is a short name of this boot.
+var boot = sync.OnceValue(func() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil || len(b) < 8 { // the ledger has read it at start
+		panic("read the boot id: " + fmt.Sprint(err))
+	}
+	return "-" + string(b[:8])
+})
 
 // sessionID is sessionName with the cell: the same name may stand in two cells.
 func sessionID(id peer.Identity) string { return id.Name + "/" + sessionName(id) }

@@ -123,6 +123,13 @@ func TestSessionNames(t *testing.T) {
 	if sessionName(a) == sessionName(b) || sessionID(a) == sessionID(c) || sessionID(a) != "work/"+sessionName(a) {
 		t.Errorf("%s %s %s", sessionID(a), sessionID(b), sessionID(c))
 	}
+	// The kernel counts anew at each boot.
+	real := boot
+	boot = func() string { return "-another" }
+	if again := sessionName(a); again == a.Session+".9ix"+real() || !strings.HasPrefix(again, a.Session+".9ix-") {
+		t.Errorf("in another boot it is %s", again)
+	}
+	boot = real
 	// A settlement names the session again from the record, and must mean the same one.
 	again := peer.Identity{Kind: peer.Cell, Name: a.Name, Session: sessionName(a)}
 	if sessionID(again) != sessionID(a) {
