@@ -13,6 +13,7 @@ const (
 	recordBurst = 64 << 20 // bytes
 	recordRate  = 16 << 10 // bytes a second
 	refusalCost = 4 << 10  // bytes of a refused call, about
+	joinCost    = 1 << 10  // bytes of an allowed write that joins an equal one
 )
 
 // allowance is what a cell may still cost.

@@ -52,3 +52,30 @@ func TestACountedGrantOfReadsIsNotExceededByAskingFirst(t *testing.T) {
 		}
 	}
 }
+
+// A cell that repeats a write that runs already has a line of the record each time, within what it may have written.
+func TestRepeatingAWriteThatRunsDoesNotFillTheRecord(t *testing.T) {
+	s := newSentinel(t)
+	s.authd = peerThat(t, func(*wire.Msg) any { return &wire.Empty{} })
+	if _, err := s.ledger.AddGrant(t.Context(), ledger.Grant{Cell: "work", Connector: "demo", Method: "create", Account: "home",
+		Login: 1, Kind: ledger.KindUntil, Limits: []byte(`{"limits":[{"field":"to","values":["bob@example.org"]}]}`),
+		Until: s.ledger.Now().Add(3600e9)}, "person:1000"); err != nil {
+		t.Fatal(err)
+	}
+	ask := func() (*wire.DecideResp, error) {
+		return s.decide(t.Context(), &daemon.Call{Peer: cell("work", "s1")}, &wire.DecideReq{Frame: *s.call("create",
+			wire.Arg{Name: "title", Values: []string{"T"}}, wire.Arg{Name: "to", Values: []string{"bob@example.org"}})})
+	}
+	for _, joined := range []bool{false, true, true} { // controls: it runs, and is joined
+		if r, err := ask(); err != nil || r.Joined != joined || r.Verdict == wire.Parked {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+	s.allowance("work").left = 10
+	if r, err := ask(); codeOf(err) != wire.CodeTooMany {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for _, l := range s.live {
+		s.drop(l)
+	}
+}

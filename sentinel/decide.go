@@ -287,6 +287,10 @@ func (s *Sentinel) allow(ctx context.Context, j *judged) (*wire.DecideResp, erro
 			return nil, s.ledgerError(err)
 		}
 	} else {
+		if !s.mayRecord(c.Cell, joinCost) {
+			return nil, wire.Refuse(wire.CodeTooMany, "this cell has had too much recorded lately",
+				"wait some minutes; do not repeat a call that runs already")
+		}
 		c.Inbox = j.bodied
 		var joined bool
 		got, joined, err := s.ledger.Begin(ctx, c, actor(j.caller))
