@@ -459,7 +459,7 @@ func (s *Sentinel) readBase(ctx context.Context, j *judged) error {
 	}
 	within, cancel := context.WithTimeout(ctx, baseFor)
 	defer cancel()
-	out, err := s.runRead(within, read, true)
+	out, _, err := s.runRead(within, read, true)
 	if err != nil {
 		return inTime(within, err, "read what the call builds on", j)
 	}

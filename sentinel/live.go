@@ -433,23 +433,25 @@ func (s *Sentinel) ask(ctx context.Context, l *live, o *order) (*wire.Output, er
 	return &out, nil
 }
 
-// runRead runs a read that a decision or a settlement builds on.
-func (s *Sentinel) runRead(ctx context.Context, j *judged, raw bool) (*wire.Output, error) {
+// runRead runs a read that a decision or a settlement builds on. The live call, nil where none began, has what egress
+// saw of it.
+func (s *Sentinel) runRead(ctx context.Context, j *judged, raw bool) (*wire.Output, *live, error) {
 	c, err := s.record(j)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c.Pass, c.Data = s.newPass(), nil // it is never read back
 	t, err := s.startRead(ctx, c, j)
 	switch {
 	case errors.Is(err, ledger.ErrSpent):
-		return nil, wire.Refuse(wire.CodeNotAllowed, whySpent, "ask again")
+		return nil, nil, wire.Refuse(wire.CodeNotAllowed, whySpent, "ask again")
 	case err != nil:
-		return nil, s.ledgerError(err)
+		return nil, nil, s.ledgerError(err)
 	}
 	l := s.enliven(c, j.method, t)
 	l.silent = j.silent
 	o := j.order()
 	o.raw = raw
-	return s.runWorker(ctx, l, o)
+	out, err := s.runWorker(ctx, l, o)
+	return out, l, err
 }

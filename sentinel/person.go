@@ -365,7 +365,7 @@ func (s *Sentinel) check(ctx context.Context, c *daemon.Call, req *wire.CheckReq
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.runRead(ctx, j, false)
+	out, _, err := s.runRead(ctx, j, false)
 	if err != nil {
 		return nil, err
 	}

@@ -59,7 +59,7 @@ func TestAnOlderLedgerIsPutRightOnce(t *testing.T) {
 	s.vendors["demo"], s.sorted = d, []*describe.Connector{d}
 	s.usePolicy(t, "", "")
 	mark := newMark()
-	s.workers["demo"] = peerThat(t, func(m *wire.Msg) any { return &wire.Output{JSON: []byte(`{"items":["` + mark + `"]}`)} })
+	s.worksLike(t, 200, `{"items":["`+mark+`"]}`)
 	s.authd = peerThat(t, func(m *wire.Msg) any {
 		if m.Verb == "revoke" {
 			return &wire.RevokeResp{}

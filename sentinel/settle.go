@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -145,6 +146,15 @@ func (s *Sentinel) settle(ctx context.Context, c ledger.Call) {
 	}
 }
 
+// errUnseen: a worker that was taken over could say that a write did not run which did, and have it repeated.
+var errUnseen = errors.New("the worker says something that the vendor did not answer")
+
+// answered says whether egress saw the vendor answer with one of these statuses.
+func (l *live) answered(ctx context.Context, status ...int) bool {
+	_, sent := l.settled(ctx)
+	return slices.ContainsFunc(sent, func(r wire.SentReq) bool { return slices.Contains(status, r.Status) })
+}
+
 // look reads what the method names and says whether the mark is in it.
 func (s *Sentinel) look(ctx context.Context, vendor *describe.Connector, m *describe.Method, c *ledger.Call) (bool, error) {
 	o, err := s.recallBound(c)
@@ -170,11 +180,17 @@ func (s *Sentinel) look(ctx context.Context, vendor *describe.Connector, m *desc
 	if err != nil {
 		return false, err
 	}
-	out, err := s.runRead(ctx, j, true)
-	if code := codeOf(err); err != nil {
-		if code == wire.CodeVendorRefused && strings.HasSuffix(err.Error(), "(HTTP 404)") {
-			return false, nil // the very object is not there
+	out, l, err := s.runRead(ctx, j, true)
+	switch code := codeOf(err); {
+	case err == nil && l.answered(ctx, 200, 207):
+	case err == nil:
+		return false, errUnseen
+	case code == wire.CodeVendorRefused && strings.HasSuffix(err.Error(), "(HTTP 404)"):
+		if !l.answered(ctx, 404, 410) {
+			return false, errUnseen
 		}
+		return false, nil // the very object is not there
+	default:
 		return false, err
 	}
 	found := strings.Contains(string(out.JSON), c.Mark)
