@@ -20,8 +20,8 @@ var scripts = [...]struct {
 	{"Hebrew", unicode.Hebrew}, {"Arabic", unicode.Arabic}, {"Devanagari", unicode.Devanagari}, {"Thai", unicode.Thai},
 }
 
-// likeLatin are letters of other scripts that look like a to z in common fonts.
-const likeLatin = "авсԁеһіјӏкмпорԛѕтухԝуАВСЕНІЈКМОРЅТХҮΑΒΕΖΗΙΚΜΝΟΡΤΥΧανοριυօոսցհ"
+// likeLatin are letters, most of other scripts, that look like a to z in common fonts.
+const likeLatin = "ɑɡıȷʟʀʏᴠᴡᴢᴏᴄᴍᴋᴛавсԁеһіјӏкмпорԛѕтухԝуАВСЕНІЈКМОРЅТХҮΑΒΕΖΗΙΚΜΝΟΡΤΥΧανοριυօոսցհ"
 
 // Warnings says what of s may be taken for something else, in words, none twice: words that mix scripts, letters that
 // are fancy forms of a to z, and domains (where a dot or @ stands) that are written in, or stand for, letters that look
@@ -75,11 +75,11 @@ func mixed(word string) string {
 	return strings.Join(names, " and ")
 }
 
-// fancy says whether a word has full-width or mathematical letters or digits.
+// fancy says whether a word has full-width or mathematical letters or digits, or Roman numerals of one character.
 func fancy(w string) bool {
 	return strings.ContainsFunc(w, func(r rune) bool {
-		return r >= 0xff10 && r <= 0xff5a || r >= 0x1d400 && r <= 0x1d7ff || r >= 0x24b6 && r <= 0x24e9 || r >= 0x1f130 &&
-			r <= 0x1f189
+		return r >= 0xff10 && r <= 0xff5a || r >= 0x1d400 && r <= 0x1d7ff || r >= 0x24b6 && r <= 0x24e9 ||
+			r >= 0x2160 && r <= 0x217f || r >= 0x1f130 && r <= 0x1f189
 	})
 }
 
