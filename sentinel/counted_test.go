@@ -3,11 +3,14 @@
 package sentinel
 
 import (
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/doorward/doorward/internal/daemon"
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/sentinel/ledger"
+	"github.com/doorward/doorward/sentinel/policy"
 )
 
 // A grant of so many reads lets no more be allowed, also where none of them has begun yet: a cell that asks many times
@@ -74,6 +77,53 @@ func TestRepeatingAWriteThatRunsDoesNotFillTheRecord(t *testing.T) {
 	s.allowance("work").left = 10
 	if r, err := ask(); codeOf(err) != wire.CodeTooMany {
 		t.Errorf("%+v, %v", r, err)
+	}
+	for _, l := range s.live {
+		s.drop(l)
+	}
+}
+
+// Of reads that are asked for at once no more go unasked than of those one after the other.
+func TestReadsAtOnceAreAllCounted(t *testing.T) {
+	s := newSentinel(t)
+	s.usePolicy(t, "bulk-reads = 3\n[connector.demo]\nsetting = \"dont-ask\"\n", "")
+	s.authd = peerThat(t, func(*wire.Msg) any { return &wire.Empty{} })
+	who := cell("work", "s1")
+	if _, _, err := s.session(who); err != nil {
+		t.Fatal(err)
+	}
+	var allowed, asked atomic.Int32
+	var wg sync.WaitGroup
+	for range 100 {
+		wg.Go(func() {
+			r, err := s.decide(t.Context(), &daemon.Call{Peer: who}, &wire.DecideReq{Frame: *s.call("items")})
+			switch {
+			case err != nil:
+				t.Error(err)
+			case r.Verdict == wire.Allow:
+				allowed.Add(1)
+			default:
+				asked.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if allowed.Load() > 3 || asked.Load() == 0 {
+		t.Errorf("%d of 3 went, %d asked", allowed.Load(), asked.Load())
+	}
+	// Two that are looked at side by side, before either begins.
+	s = newSentinel(t)
+	s.usePolicy(t, "bulk-reads = 1\n[connector.demo]\nsetting = \"dont-ask\"\n", "")
+	one, err := s.judge(t.Context(), who, s.call("items"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := s.judge(t.Context(), who, s.call("items"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if one.decision.Verdict != policy.Allow || two.decision.Verdict != policy.Ask { // the first is the control
+		t.Errorf("%s, %s", one.decision.Verdict, two.decision.Verdict)
 	}
 	for _, l := range s.live {
 		s.drop(l)

@@ -55,6 +55,7 @@ type judged struct {
 	entries  []wire.Entry
 	facts    policy.Call
 	decision policy.Decision
+	counted  bool // it is one of Sentinel.judging
 	silent   bool // a settlement's own read: its answer does not reach the cell, so its labels do not either
 }
 
@@ -62,6 +63,7 @@ type judged struct {
 // allowed read commits while it runs.
 func (s *Sentinel) decide(ctx context.Context, c *daemon.Call, req *wire.DecideReq) (*wire.DecideResp, error) {
 	j, err := s.judge(ctx, c.Peer, &req.Frame, c.Files)
+	defer s.judgedRead(j)
 	if err != nil {
 		return s.refuse(ctx, c.Peer, &req.Frame, err)
 	}
@@ -212,10 +214,40 @@ func (s *Sentinel) evaluate(j *judged) error {
 	if err != nil {
 		return s.ledgerError(err)
 	}
+	reads := s.judgingRead(j)
 	j.facts = s.factsOf(set, j, &asker{cell: j.caller.Name, session: sessionName(j.caller), attended: attended,
-		by: session.Run, reads: s.ledger.Reads(sessionID(j.caller), j.vendor.Vendor), now: time.Now()})
+		by: session.Run, reads: reads, now: time.Now()})
 	j.decision = set.Decide(&j.facts, s.grants(j.caller.Name, j.vendor.Vendor, j.method.Name))
 	return nil
+}
+
+// judgingRead is what the caller has read, with the reads that are judged beside this one: two at once must not both be
+// the last that goes unasked. Until judgedRead this one counts for the others.
+func (s *Sentinel) judgingRead(j *judged) ledger.ReadCount {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := [2]string{sessionID(j.caller), j.vendor.Vendor}
+	reads := s.ledger.Reads(of[0], of[1])
+	reads.Count += s.judging[of]
+	if j.method.Class == describe.Read && !j.silent && !j.counted {
+		j.counted = true
+		s.judging[of]++
+	}
+	return reads
+}
+
+// judgedRead: the read has begun, or was not let through. j may be nil.
+func (s *Sentinel) judgedRead(j *judged) {
+	if j == nil || !j.counted {
+		return
+	}
+	j.counted = false
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := [2]string{sessionID(j.caller), j.vendor.Vendor}
+	if s.judging[of]--; s.judging[of] == 0 {
+		delete(s.judging, of)
+	}
 }
 
 // mayName says whether the call's body, rather than its arguments, may say whom it reaches.
@@ -339,6 +371,7 @@ const whySpent = "the grant that covered it is used up"
 func (s *Sentinel) startRead(ctx context.Context, c ledger.Call, j *judged) (*ledger.Ticket, error) {
 	ctx = context.WithoutCancel(ctx) // who hangs up leaves no call behind that began and has no end
 	ticket := s.ledger.Start(ctx, c, actor(j.caller))
+	s.judgedRead(j)
 	_, err := s.ledger.Health()
 	counted := c.Under != "" && slices.ContainsFunc(s.ledger.Grants(ledger.GrantFilter{ID: c.Under}),
 		func(g ledger.Grant) bool { return g.Uses > 0 })
@@ -451,6 +484,7 @@ func baseRefused(base *judged, d *policy.Decision) error {
 func (s *Sentinel) readBase(ctx context.Context, j *judged) error {
 	f := baseFrame(j)
 	read, err := s.judge(ctx, j.caller, &f, nil)
+	defer s.judgedRead(read)
 	if err != nil {
 		return fmt.Errorf("read what the call builds on: %w", err)
 	}

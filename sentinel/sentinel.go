@@ -60,6 +60,7 @@ type Sentinel struct {
 	news      map[string]*waiting       // by call
 	workers   map[string]*daemon.Client // by vendor
 	cells     map[string]*allowance     // by cell
+	judging   map[[2]string]int         // reads that are judged and have not begun, by session and connector
 	events    []wire.Event              // newest last
 	eventN    int64                     // how many there ever were
 	eventNews chan struct{}
@@ -82,7 +83,7 @@ func Run(ctx context.Context, p *daemon.Process) error {
 	s := &Sentinel{log: p.Log, config: p.Dirs.Config, lifetime: ctx,
 		vendors: map[string]*describe.Connector{}, accounts: map[string]wire.Account{}, live: map[string]*live{},
 		cells: map[string]*allowance{}, executing: map[string]bool{}, news: map[string]*waiting{}, workers: map[string]*daemon.Client{},
-		eventNews: make(chan struct{})}
+		judging: map[[2]string]int{}, eventNews: make(chan struct{})}
 	s.authd = &daemon.Client{Path: wire.PathAuthdSentinel, Name: "authd", Log: p.Log, Pushed: []daemon.Verb{
 		daemon.Pushed("accounts", s.accountsPushed).InOrder(),
 		daemon.Pushed("released", s.released).InOrder(),
