@@ -272,6 +272,8 @@ func TestSlowAnswersHoldUpNobodyElse(t *testing.T) {
 // nor the worker takes more memory than an answer may have, and the next call works.
 func TestAHostileVendorWearsNothingDown(t *testing.T) {
 	r := newRig(t, world.Options{})
+	// What is read of all these answers together would be asked about as bulk reads.
+	r.doorward(0, "policy", "load", "--yes", r.policyFile("bulk-bytes = 1000000000\n"))
 	h := startHostile(t)
 	r.addHostile(h)
 
