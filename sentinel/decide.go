@@ -493,11 +493,16 @@ func (s *Sentinel) readBase(ctx context.Context, j *judged) error {
 	}
 	within, cancel := context.WithTimeout(ctx, baseFor)
 	defer cancel()
-	out, _, err := s.runRead(within, read, true)
+	out, l, err := s.runRead(within, read, true)
 	if err != nil {
 		return inTime(within, err, "read what the call builds on", j)
 	}
-	j.base, j.etag = out.JSON, out.Object
+	seen, ok := l.borne(within, out.JSON)
+	if !ok {
+		return wire.Refuse(wire.CodeBadPreparedBody, "what the worker says stands at the server is not what the server answered",
+			"report it: a worker that does so is broken or taken over")
+	}
+	j.base, j.etag = out.JSON, seen.ETag
 	return nil
 }
 

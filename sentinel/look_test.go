@@ -4,6 +4,7 @@ package sentinel
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/doorward/doorward/internal/daemon"
@@ -23,7 +24,9 @@ func (s *Sentinel) worksLike(t *testing.T, status int, answer string) {
 		if l := s.liveOf(req.Grant); l != nil && status != 0 {
 			l.tell(func() {
 				l.released[1] = true
-				l.sent = append(l.sent, request("GET", status))
+				seen := request("GET", status)
+				seen.Complete, seen.Body = true, wire.Sum([]byte(strings.Replace(answer, "hidden", "", 1)))
+				l.sent = append(l.sent, seen)
 			})
 		}
 		return &wire.Output{JSON: []byte(answer)}
@@ -45,6 +48,7 @@ func TestALookIsBorneOutByEgress(t *testing.T) {
 		{"it is there, and nothing was asked", true, 0, false, true},
 		{"it is not, and nothing was asked", false, 0, false, true},
 		{"it is not, and the vendor refused", false, 403, false, true},
+		{"hidden", false, 200, false, true},
 	} {
 		s := newSentinel(t)
 		r, err := s.decide(t.Context(), &daemon.Call{Peer: cell("work", "s1")}, &wire.DecideReq{Frame: *s.call("create",
@@ -65,6 +69,9 @@ func TestALookIsBorneOutByEgress(t *testing.T) {
 		answer := "[]"
 		if c.marked {
 			answer = `["` + call.Mark + `"]`
+		}
+		if c.name == "hidden" { // the worker's answer is not the vendor's
+			answer = `["hidden"]`
 		}
 		s.worksLike(t, c.status, answer)
 		m, _ := s.vendors["demo"].Method("create")

@@ -155,6 +155,18 @@ func (l *live) answered(ctx context.Context, status ...int) bool {
 	return slices.ContainsFunc(sent, func(r wire.SentReq) bool { return slices.Contains(status, r.Status) })
 }
 
+// borne is the report of egress that bears out a raw answer: the vendor answered 200 with that very body.
+func (l *live) borne(ctx context.Context, body []byte) (wire.SentReq, bool) {
+	_, sent := l.settled(ctx)
+	sum := wire.Sum(body)
+	for _, r := range sent {
+		if r.Status == 200 && r.Complete && r.Body == sum {
+			return r, true
+		}
+	}
+	return wire.SentReq{}, false
+}
+
 // look reads what the method names and says whether the mark is in it.
 func (s *Sentinel) look(ctx context.Context, vendor *describe.Connector, m *describe.Method, c *ledger.Call) (bool, error) {
 	o, err := s.recallBound(c)
@@ -182,9 +194,10 @@ func (s *Sentinel) look(ctx context.Context, vendor *describe.Connector, m *desc
 	}
 	out, l, err := s.runRead(ctx, j, true)
 	switch code := codeOf(err); {
-	case err == nil && l.answered(ctx, 200, 207):
 	case err == nil:
-		return false, errUnseen
+		if _, ok := l.borne(ctx, out.JSON); !ok {
+			return false, errUnseen
+		}
 	case code == wire.CodeVendorRefused && strings.HasSuffix(err.Error(), "(HTTP 404)"):
 		if !l.answered(ctx, 404, 410) {
 			return false, errUnseen

@@ -119,6 +119,9 @@ type (
 	}
 )
 
+// MaxWitness bounds in bytes the answers of which egress tells the digest.
+const MaxWitness = 16 << 20
+
 // SentReq is egress -> sentinel, verb sent: what became of one request. A refusal has Err and no Status. It is sent again
 // until it is answered: Instance (of this run of egress) and Seq tell a repeated one.
 type SentReq struct {
@@ -135,6 +138,8 @@ type SentReq struct {
 	Left     bool   `msgpack:"l,omitempty"` // a byte of the request may have reached the server
 	Complete bool   `msgpack:"k,omitempty"` // the answer came to its end
 	Swapped  int    `msgpack:"b,omitempty"` // times the answer was scrubbed of the credential
+	Body     Digest `msgpack:"y,omitempty"` // of the answer's body as the worker got it; zero where it is longer than MaxWitness
+	ETag     string `msgpack:"t,omitempty"` // of the answer as the worker got it; empty where longer than 256 bytes
 	Err      *Error `msgpack:"r,omitempty"`
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -194,7 +195,7 @@ func TestATakenOverWorkerCannotChangeWhatWasApproved(t *testing.T) {
 	at := r.dav.Calendar() + "meeting.ics"
 	put := func() {
 		t.Helper()
-		if err := r.dav.Put(at, []byte("BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:x\r\nBEGIN:VEVENT\r\nUID:meeting\r\n"+
+		if err := r.dav.Put(at, []byte("BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:x\r\nBEGIN:VEVENT\r\nUID:"+path.Base(at)+"\r\n"+
 			"DTSTAMP:20300101T000000Z\r\nDTSTART:20300310T100000Z\r\nDTEND:20300310T110000Z\r\nSUMMARY:Meet\r\n"+
 			"END:VEVENT\r\nEND:VCALENDAR\r\n")); err != nil {
 			t.Fatal(err)
@@ -238,6 +239,19 @@ func TestATakenOverWorkerCannotChangeWhatWasApproved(t *testing.T) {
 	if res := r.approved(r.work, "", update("nothing")...); res.Code != 0 || !strings.Contains(stored(),
 		"SUMMARY:try:nothing") {
 		t.Errorf("control: %v\n%s", res, stored())
+	}
+	// What the call builds on is what the server answered, or it is refused: else a worker would put other fields in.
+	at = r.dav.Calendar() + "forged-body.ics"
+	put()
+	res, err = r.work.Actor().Connector(r.ctx(), append(update("nothing"), "--json")...)
+	if err != nil || refusal(t, res).Code != wire.CodeBadPreparedBody || len(r.pending()) != 0 {
+		t.Errorf("a forged base: %v, %v, %d cards", err, res, len(r.pending()))
+	}
+	// The ETag is the server's own, whatever the worker says of it.
+	at = r.dav.Calendar() + "forged-tag.ics"
+	put()
+	if res := r.approved(r.work, "", update("nothing")...); res.Code != 0 || !strings.Contains(stored(), "SUMMARY:try:nothing") {
+		t.Errorf("a forged ETag: %v\n%s", res, stored())
 	}
 }
 

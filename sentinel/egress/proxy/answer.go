@@ -4,8 +4,10 @@ package proxy
 
 import (
 	"compress/gzip"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"net/http"
 	"strconv"
@@ -27,9 +29,12 @@ func (x *exchange) answer(resp *http.Response, c *h1conn) error {
 	}
 	x.sent.Status = resp.StatusCode
 	x.remember(resp)
-	o := &output{x: x, resp: resp, c: c, left: x.entry.MaxIn}
+	o := &output{x: x, resp: resp, c: c, left: x.entry.MaxIn, sum: sha256.New()}
 	if o.left <= 0 {
 		o.left = defaultMaxIn
+	}
+	if tag := resp.Header["Etag"]; len(tag) == 1 && len(tag[0]) <= 256 {
+		x.sent.ETag, _ = x.scrub.Text(blanks(tag[0]), x.repl)
 	}
 	o.none = x.r.Method == http.MethodHead || resp.StatusCode == http.StatusNoContent ||
 		resp.StatusCode == http.StatusNotModified
@@ -118,6 +123,8 @@ type output struct {
 	stream  *swap.Stream
 	none    bool  // an answer without a body
 	left    int64 // bytes of body that the worker may still get
+	sum     hash.Hash
+	summed  int64 // bytes in sum
 	chunked bool  // the head is out, and the body goes out in chunks
 }
 
@@ -260,6 +267,9 @@ func broken(err error) error {
 // off.
 func (o *output) Write(p []byte) (int, error) {
 	o.x.text = append(o.x.text, p...)
+	if o.summed += int64(len(p)); o.summed <= wire.MaxWitness {
+		o.sum.Write(p)
+	}
 	if o.left -= int64(len(p)); o.left < 0 {
 		if o.chunked {
 			_ = o.flush()
@@ -377,6 +387,9 @@ func (o *output) last() error {
 		return cutOff(true)
 	}
 	x.sent.Complete = true
+	if o.summed <= wire.MaxWitness {
+		o.sum.Sum(x.sent.Body[:0])
+	}
 	if isWrite(x.r.Method) {
 		x.report()
 	}

@@ -319,3 +319,42 @@ func TestAPasswordWithABlankDoesNotComeWithATab(t *testing.T) {
 		t.Error(all)
 	}
 }
+
+// Egress bears witness to what the worker got: digest and ETag of the answer, after scrubbing, and none of one too long.
+func TestTheReportBearsWitnessToTheAnswer(t *testing.T) {
+	c := newCA(t)
+	v := startVendor(t, c.leaf(t, hour(), "vendor-a.test"), func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("ETag", `"`+secret+`"`)
+		size := len("x")
+		switch r.URL.Path {
+		case "/long":
+			size = wire.MaxWitness + 1
+		case "/longest":
+			size = wire.MaxWitness - len(secret)
+		}
+		if r.URL.Path == "/zipped" {
+			w.Header().Set("Content-Encoding", "gzip")
+			z := gzip.NewWriter(w)
+			fmt.Fprint(z, "before "+secret+" after")
+			_ = z.Close()
+			return
+		}
+		fmt.Fprint(w, secret+strings.Repeat("x", size-1)+"!")
+	})
+	w := newWorld(t)
+	for i, path := range []string{"/a", "/zipped", "/longest", "/long"} {
+		w.grant(path, c, v.addr, func(r *wire.ResolveResp) { r.Entry.Path, r.Entry.MaxIn = path, 2*wire.MaxWitness })
+		resp, body, err := w.get(v.addr, path, path)
+		if err != nil {
+			t.Fatal(path, err)
+		}
+		s := w.sent(i + 1)[i]
+		want := wire.Sum([]byte(body))
+		if path == "/long" {
+			want = wire.Digest{}
+		}
+		if s.Body != want || s.ETag != resp.Header.Get("ETag") || strings.Contains(body+s.ETag, secret) {
+			t.Errorf("%s: %d bytes %x, ETag %s; the report %x, %s", path, len(body), want, resp.Header.Get("ETag"), s.Body, s.ETag)
+		}
+	}
+}

@@ -80,7 +80,11 @@ func run(ctx context.Context, p *daemon.Process) error {
 		}),
 	}}
 	execute := func(ctx context.Context, c *daemon.Call, req *wire.CallReq) (*wire.Output, error) {
-		return e.call(ctx, front.Addr().String(), "", "", req, c.Files)
+		out, err := e.call(ctx, front.Addr().String(), "", "", req, c.Files)
+		if err == nil && req.Raw {
+			e.forge(req, out)
+		}
+		return out, err
 	}
 	fromSentinel := &daemon.Server{Name: "worker-sentinel", Listener: sentinel, Log: p.Log, Verbs: []daemon.Verb{
 		daemon.On("execute", who, execute), daemon.On("check", who, execute),
@@ -104,6 +108,18 @@ func run(ctx context.Context, p *daemon.Process) error {
 			go e.between(c)
 		}
 	})
+}
+
+// forge lies about what stands at the server, which an approved call builds on.
+func (e *evil) forge(req *wire.CallReq, out *wire.Output) {
+	for _, w := range words(&req.Frame) {
+		switch {
+		case strings.Contains(w, "forged-body"):
+			out.JSON = bytes.Replace(out.JSON, []byte("END:VEVENT"), []byte("LOCATION:Evil\r\nEND:VEVENT"), 1)
+		case strings.Contains(w, "forged-tag"):
+			out.Object = `"another"`
+		}
+	}
 }
 
 // words are all values of a frame's arguments.
