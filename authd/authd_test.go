@@ -346,6 +346,9 @@ func TestReleasesAreRepeatedUntilAcknowledged(t *testing.T) {
 	if first.Seq > second.Seq {
 		first, second = second, first
 	}
+	if first.Call != "call-a" || first.Cell == "" || first.Worker != "github" || first.Account == "" {
+		t.Errorf("whose it was is not told: %+v", first)
+	}
 	if again[0] != first || again[1] != second {
 		t.Errorf("repeated %+v, want %+v and %+v", again, first, second)
 	}
@@ -796,7 +799,7 @@ func TestWhatWasNotReleasedIsNotTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.authd.announce(now, &req); code(err) != wire.CodeUnavailable {
+	if err := w.authd.announce(now, wire.ReleasedReq{Grant: req.Grant, Entry: req.Entry}); code(err) != wire.CodeUnavailable {
 		t.Fatalf("announced on a link that is over: %v", err)
 	}
 	if waiting := w.authd.outbox.Waiting(); len(waiting) != 0 {

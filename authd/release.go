@@ -54,7 +54,8 @@ func (a *Authd) release(req *wire.ResolveReq) (*wire.ResolveResp, error) {
 	if wants && !reveal(&resp, account) {
 		return nil, wire.Refuse(wire.CodeNotConnected, "the account was changed this very moment", "ask sentinel again")
 	}
-	if err := a.announce(now, req); err != nil {
+	if err := a.announce(now, wire.ReleasedReq{Grant: req.Grant, Entry: req.Entry, Call: resp.Call, Cell: resp.Cell,
+		Worker: req.Worker, Account: resp.Account}); err != nil {
 		return nil, err
 	}
 	return &resp, nil
@@ -62,12 +63,12 @@ func (a *Authd) release(req *wire.ResolveReq) (*wire.ResolveResp, error) {
 
 // announce puts a release on sentinel's link. It does not wait for the answer, but nothing is released that is not
 // written there.
-func (a *Authd) announce(now grants.Now, req *wire.ResolveReq) error {
+func (a *Authd) announce(now grants.Now, r wire.ReleasedReq) error {
 	n := a.current()
 	if n == nil {
 		return wire.Refuse(wire.CodeUnavailable, "sentinel is not there", "try again in a moment")
 	}
-	r, err := a.outbox.Put(now, req.Grant, req.Entry)
+	r, err := a.outbox.Put(now, r)
 	if err != nil {
 		return err
 	}

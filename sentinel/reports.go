@@ -64,7 +64,8 @@ func (s *Sentinel) sentLate(ctx context.Context, req *wire.SentReq, told ledger.
 // it is acknowledged when it is durable, and authd repeats it until then. Of a call that an earlier run of sentinel
 // began only the record counts, so there it is durable before a later answer is read.
 func (s *Sentinel) released(ctx context.Context, c *daemon.Call, req *wire.ReleasedReq) (*wire.Empty, error) {
-	told := ledger.Told{Release: &ledger.Release{Pass: req.Grant, Seq: int64(req.Seq), Entry: fmt.Sprint(req.Entry)}}
+	told := ledger.Told{Release: &ledger.Release{Pass: req.Grant, Seq: int64(req.Seq), Entry: fmt.Sprint(req.Entry),
+		Call: req.Call, Cell: req.Cell, Worker: req.Worker, Account: req.Account}}
 	l := s.liveOf(req.Grant)
 	if l == nil {
 		if _, err := s.tell(ctx, req.Grant, told); err != nil {

@@ -512,7 +512,7 @@ func (failing) Read([]byte) (int, error) { return 0, errors.New("broken") }
 func TestOutbox(t *testing.T) {
 	var box Outbox
 	for i := range 3 {
-		r, err := box.Put(start, "g", i)
+		r, err := box.Put(start, wire.ReleasedReq{Grant: "g", Entry: i})
 		if err != nil || r.Seq != uint64(i+1) || r.Entry != i {
 			t.Fatal(r, err)
 		}
@@ -529,7 +529,7 @@ func TestOutbox(t *testing.T) {
 		t.Fatal("not empty")
 	}
 	for i := range MaxWaiting + 1 {
-		if _, err := box.Put(start, "g", 0); (err != nil) != (i == MaxWaiting) {
+		if _, err := box.Put(start, wire.ReleasedReq{Grant: "g", Entry: 0}); (err != nil) != (i == MaxWaiting) {
 			t.Fatal(i, err)
 		}
 	}

@@ -21,8 +21,8 @@ type Outbox struct {
 	waiting []wire.ReleasedReq // by rising number
 }
 
-// Put numbers one release and keeps it. It fails where too many wait.
-func (o *Outbox) Put(now Now, grant string, entry int) (wire.ReleasedReq, error) {
+// Put numbers and dates one release and keeps it. It fails where too many wait.
+func (o *Outbox) Put(now Now, r wire.ReleasedReq) (wire.ReleasedReq, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.waiting) >= MaxWaiting {
@@ -30,7 +30,7 @@ func (o *Outbox) Put(now Now, grant string, entry int) (wire.ReleasedReq, error)
 			"wait until it does")
 	}
 	o.last++
-	r := wire.ReleasedReq{Seq: o.last, Grant: grant, Entry: entry, Unix: now.Wall.Unix()}
+	r.Seq, r.Unix = o.last, now.Wall.Unix()
 	o.waiting = append(o.waiting, r)
 	return r, nil
 }

@@ -175,6 +175,11 @@ type (
 		Grant string `msgpack:"g"`
 		Entry int    `msgpack:"e"`
 		Unix  int64  `msgpack:"u"`
+		// Whose it was, as the grant says: sentinel may have lost the call with its power.
+		Call    string `msgpack:"c,omitempty"`
+		Cell    string `msgpack:"l,omitempty"`
+		Worker  string `msgpack:"w,omitempty"`
+		Account string `msgpack:"a,omitempty"`
 	}
 	// RefusedReq, verb refused: authd said no, for the record.
 	RefusedReq struct {

@@ -622,6 +622,8 @@ type Release struct {
 	Pass    string `json:"pass"` // authd's grant
 	Seq     int64  `json:"seq"`  // authd's number of it
 	Entry   string `json:"entry,omitzero"`
+	Call    string `json:"call,omitzero"`
+	Cell    string `json:"cell,omitzero"`
 	Worker  string `json:"worker,omitzero"`
 	Account string `json:"account,omitzero"`
 }
@@ -691,6 +693,9 @@ func (c *Call) told(list []Told) ([]Event, error) {
 			}
 			n.Releases = slices.Insert(n.Releases, i, r.Release.Seq)
 			ev.Type, ev.Actor, ev.Details = EvReleased, "authd", r.Release
+			if c.ID == "" { // the record never got the call, or was put back
+				ev.Call, ev.Cell = r.Release.Call, r.Release.Cell
+			}
 		case r.Sent != nil:
 			if r.Sent.Report != "" {
 				id := hexSum([]byte(r.Sent.Report))[:16]

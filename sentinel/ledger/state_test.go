@@ -444,11 +444,11 @@ func TestAReleasedCallHasNotSurelyNotRun(t *testing.T) {
 	if got, _ := l.Call(ctx, c.ID); got.State != Executing {
 		t.Fatal(got.State)
 	}
-	if _, err := l.Tell(ctx, "nobody's", Told{Release: &Release{Pass: "nobody's", Seq: 1}}); !errors.Is(err, ErrNotFound) {
+	if _, err := l.Tell(ctx, "nobody's", Told{Release: &Release{Pass: "nobody's", Seq: 1, Call: "lost", Cell: "alpha"}}); !errors.Is(err, ErrNotFound) {
 		t.Fatal(err)
 	}
 	es, err := l.Entries(ctx, Query{Types: []string{EvReleased}})
-	if err != nil || len(es) != 2 {
+	if err != nil || len(es) != 2 || es[1].Call != "lost" || es[1].Cell != "alpha" {
 		t.Fatal("a release that no call has is not on the record:", len(es), err)
 	}
 }
