@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package repo
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/doorward/doorward/internal/wire"
+)
+
+// unitFile is a unit's settings by `[Section]Key`, in order.
+type unitFile map[string][]string
+
+func readUnit(t *testing.T, name string) unitFile {
+	t.Helper()
+	b, err := os.ReadFile("../../units/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, section := unitFile{}, ""
+	for line := range strings.Lines(strings.ReplaceAll(string(b), "\\\n", "")) {
+		line = strings.TrimSpace(line)
+		switch key, value, ok := strings.Cut(line, "="); {
+		case line == "" || line[0] == '#':
+		case line[0] == '[':
+			section = line
+		case !ok:
+			t.Errorf("%s: %q is no setting", name, line)
+		default:
+			u[section+key] = append(u[section+key], value)
+		}
+	}
+	return u
+}
+
+// words are all words of a setting that may stand several times.
+func (u unitFile) words(key string) []string {
+	return strings.Fields(strings.Join(u[key], " "))
+}
+
+// group is the group of those who dial, as the installation names it.
+func group(from string) string {
+	switch from {
+	case "connector":
+		return "root" // open to all behind root's own directory
+	case "worker":
+		return "doorward-workers"
+	case "doorward":
+		return "doorward"
+	}
+	return "doorward-" + from
+}
+
+// service is the unit of a daemon.
+func service(daemon string) string {
+	if daemon == "worker" {
+		return "doorward-worker@%i.service"
+	}
+	return "doorward-" + daemon + ".service"
+}
+
+// socketUnits are the socket units that the table of who may talk to whom asks for.
+func socketUnits() map[string]unitFile {
+	out := map[string]unitFile{}
+	for _, e := range wire.Graph() {
+		unit, name, path := "doorward-"+e.Name+".socket", e.Name, wire.RunDir+e.Socket
+		if rest, ok := strings.CutPrefix(e.Socket, "cell/"); ok {
+			path = wire.CellDir + rest
+		}
+		if e.To == "worker" { // one for each vendor
+			unit = map[string]string{"worker-sentinel": "doorward-worker@.socket", "cell-worker": "doorward-cell-worker@.socket"}[e.Name]
+			path = strings.ReplaceAll(path, "*", "%i")
+			if e.Name == "cell-worker" {
+				name = "cell-%i"
+			}
+		}
+		out[unit] = unitFile{
+			"[Socket]ListenStream":       {path},
+			"[Socket]FileDescriptorName": {name},
+			"[Socket]SocketUser":         {"root"},
+			"[Socket]SocketGroup":        {group(e.From)},
+			"[Socket]SocketMode":         {fmt.Sprintf("%04o", e.Mode)},
+			"[Socket]Service":            {service(e.To)},
+		}
+	}
+	return out
+}
+
+func TestTheSocketUnitsAreTheTable(t *testing.T) {
+	want := socketUnits()
+	files, err := filepath.Glob("../../units/*.socket")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if want[filepath.Base(f)] == nil {
+			t.Errorf("%s is not in the table", filepath.Base(f))
+		}
+	}
+	for name, settings := range want {
+		have := readUnit(t, name)
+		for key, value := range settings {
+			if !slices.Equal(have[key], value) {
+				t.Errorf("%s: %s is %q, want %q", name, key, have[key], value)
+			}
+		}
+		for key := range have {
+			// Whatever else a socket unit could say changes who can reach it.
+			if settings[key] == nil && strings.HasPrefix(key, "[Socket]") && key != "[Socket]Slice" {
+				t.Errorf("%s: %s is set", name, key)
+			}
+		}
+	}
+}
+
+// What a daemon finds of /run is what it dials in, and its sockets are those that it serves.
+func TestTheServicesSeeOnlyTheirRows(t *testing.T) {
+	for _, daemon := range []string{"authd", "sentinel", "egress", "worker"} {
+		name := strings.Replace(service(daemon), "%i", "", 1)
+		have := readUnit(t, name)
+		binds, sockets := []string{"/run/systemd/notify"}, []string{}
+		if daemon == "egress" {
+			binds = append(binds, "-/run/systemd/resolve/stub-resolv.conf") // no socket
+		}
+		for _, e := range wire.Graph() {
+			if e.From == daemon {
+				dir := filepath.Dir(wire.RunDir + e.Socket)
+				if before, _, ok := strings.Cut(e.Socket, "/*"); ok {
+					dir = wire.RunDir + before
+				}
+				binds = append(binds, dir)
+			}
+		}
+		for unit, settings := range socketUnits() {
+			if settings["[Socket]Service"][0] == service(daemon) {
+				sockets = append(sockets, strings.Replace(unit, "@.", "@%i.", 1))
+			}
+		}
+		for key, want := range map[string][]string{"[Service]BindReadOnlyPaths": binds, "[Service]Sockets": sockets} {
+			got := have.words(key)
+			slices.Sort(got)
+			slices.Sort(want)
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: %s is %q, want %q", name, key, got, want)
+			}
+		}
+		if len(have["[Service]BindPaths"]) > 0 || !slices.Equal(have["[Service]TemporaryFileSystem"], []string{"/run:ro"}) {
+			t.Errorf("%s: /run is not covered", name)
+		}
+		for _, key := range []string{"ProtectProc", "PrivatePIDs"} { // either would hide who calls
+			if len(have["[Service]"+key]) > 0 {
+				t.Errorf("%s: %s is set", name, key)
+			}
+		}
+		if slice := map[bool]string{true: "doorward-workers.slice", false: "doorward.slice"}[daemon == "worker"]; !slices.Equal(have["[Service]Slice"], []string{slice}) {
+			t.Errorf("%s: slice is %q, want %s", name, have["[Service]Slice"], slice)
+		}
+		if private := len(have["[Service]PrivateNetwork"]) > 0; private == (daemon == "egress") {
+			t.Errorf("%s: PrivateNetwork is %v", name, private)
+		}
+	}
+}
+
+// Every directory of a socket is made before its unit starts, and the target starts each that is there once.
+func TestEverySocketHasItsDirectoryAndIsStarted(t *testing.T) {
+	b, err := os.ReadFile("../../units/tmpfiles.d/doorward.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mode := map[string]string{}
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) == 5 && f[0] == "d" && f[3] == "root" && f[4] == "root" {
+			mode[f[1]] = f[2]
+		}
+	}
+	want := map[string]string{"/etc/doorward": "0755", "/run/doorward": "0755", "/run/doorward/private": "0700"}
+	wants := readUnit(t, "doorward.target").words("[Unit]Wants")
+	n := 0
+	for unit, settings := range socketUnits() {
+		dir := filepath.Dir(settings["[Socket]ListenStream"][0])
+		if strings.Contains(dir, "%i") {
+			dir = filepath.Dir(dir) // below it the unit makes one for each vendor
+		}
+		for ; dir != "/run/doorward"; dir = filepath.Dir(dir) {
+			if want[dir] == "" {
+				want[dir] = "0755"
+			}
+		}
+		if strings.Contains(unit, "@") {
+			continue
+		}
+		n++
+		if !slices.Contains(wants, unit) {
+			t.Errorf("doorward.target does not start %s", unit)
+		}
+	}
+	for dir, m := range want {
+		if mode[dir] != m {
+			t.Errorf("tmpfiles.d: %s is %q, want %s", dir, mode[dir], m)
+		}
+	}
+	if len(mode) != len(want) {
+		t.Errorf("tmpfiles.d makes %d directories, want %d", len(mode), len(want))
+	}
+	if have := len(slices.DeleteFunc(wants, func(u string) bool { return !strings.HasSuffix(u, ".socket") })); have != n {
+		t.Errorf("doorward.target starts %d sockets, want %d", have, n)
+	}
+}
