@@ -35,6 +35,12 @@ demo: build ## the main job, as a script of assertions (needs root and cgroup v2
 test: specs build ## everything this machine can run; the last lines say which grounds were skipped
 	@$(GO) run ./test/run
 
+vm-test: build ## a Debian 13 with systemd under QEMU (no KVM): the units, tried for real (needs root)
+	@$(GO) run ./test/vm $(VM)
+
+vm-shell: build ## the same machine with a root shell in it
+	@$(GO) run ./test/vm -shell
+
 specs: ## the vendors' own descriptions, for the tests that hold requests to them
 	@$(GO) run ./specs/fetch
 
@@ -57,5 +63,5 @@ repro: ## builds twice and compares the bytes
 clean: ## removes build/
 	@rm -rf $(B)
 
-.PHONY: help build demo test specs fuzz bench race check repro clean
+.PHONY: help build demo test vm-test vm-shell specs fuzz bench race check repro clean
 .DEFAULT_GOAL := help

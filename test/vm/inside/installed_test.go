@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inside
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/doorward/doorward/internal/wire"
+)
+
+func TestEveryUnitIsActive(t *testing.T) {
+	units := append([]string{"doorward.target", "doorward-worker@dav.socket", "doorward-worker@github.socket",
+		"doorward-cell-worker@dav.socket", "doorward-cell-worker@github.socket"}, services...)
+	for _, e := range wire.Graph() {
+		if e.To != "worker" {
+			units = append(units, "doorward-"+e.Name+".socket")
+		}
+	}
+	for _, u := range units {
+		if state := property(t, u, "ActiveState"); state != "active" {
+			t.Errorf("%s is %s\n%s", u, state, must(t, "journalctl", "--no-pager", "-n", "30", "-u", u))
+		}
+	}
+}
+
+func TestEverySocketIsAsTheTableHasIt(t *testing.T) {
+	group := map[string]string{"worker": "doorward-workers", "doorward": "doorward", "connector": "root"}
+	want := map[string]string{}
+	for _, e := range wire.Graph() {
+		g := group[e.From]
+		if g == "" {
+			g = "doorward-" + e.From
+		}
+		path := wire.RunDir + e.Socket
+		if rest, ok := strings.CutPrefix(e.Socket, "cell/"); ok {
+			path = wire.CellDir + rest
+		}
+		for _, vendor := range []string{"dav", "github"} {
+			want[strings.Replace(path, "*", vendor, 1)] = fmt.Sprintf("%04o root:%s", e.Mode, g)
+		}
+	}
+	have := map[string]string{}
+	err := filepath.WalkDir(wire.RunDir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		st := info.Sys().(*syscall.Stat_t)
+		if d.IsDir() {
+			if st.Uid != 0 || st.Gid != 0 || info.Mode().Perm()&0o022 != 0 {
+				t.Errorf("%s: %v %d:%d", path, info.Mode(), st.Uid, st.Gid)
+			}
+			return nil
+		}
+		u, err := user.LookupId(strconv.Itoa(int(st.Uid)))
+		if err != nil {
+			return err
+		}
+		g, err := user.LookupGroupId(strconv.Itoa(int(st.Gid)))
+		if err != nil {
+			return err
+		}
+		if info.Mode().Type() != fs.ModeSocket {
+			t.Errorf("%s is no socket", path)
+		}
+		have[path] = fmt.Sprintf("%04o %s:%s", info.Mode().Perm(), u.Username, g.Name)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, w := range want {
+		if have[path] != w {
+			t.Errorf("%s is %q, want %q", path, have[path], w)
+		}
+	}
+	for path := range have {
+		if want[path] == "" {
+			t.Errorf("%s is not in the table", path)
+		}
+	}
+}
+
+// What each daemon sees of /run, looked at through its own root.
+func TestADaemonSeesOfRunOnlyItsRows(t *testing.T) {
+	for _, unit := range services {
+		client, _, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(unit, "doorward-"), ".service"), "@")
+		want := []string{"systemd/notify"}
+		for _, e := range wire.Graph() {
+			if e.From != client {
+				continue
+			}
+			for _, vendor := range []string{"dav", "github"} {
+				want = append(want, "doorward/"+strings.Replace(e.Socket, "*", vendor, 1))
+			}
+		}
+		slices.Sort(want)
+		want = slices.Compact(want)
+		root := fmt.Sprintf("/proc/%d/root/run", mainPID(t, unit))
+		var have []string
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			rel, _ := filepath.Rel(root, path)
+			if !d.IsDir() && !strings.HasPrefix(rel, "credentials/"+unit+"/") {
+				have = append(have, rel)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(have)
+		if !slices.Equal(have, want) {
+			t.Errorf("%s sees of /run %q, want %q", unit, have, want)
+		}
+	}
+}
+
+// thresholds bound what `systemd-analyze security` says; each unit has a line on every point that it leaves.
+var thresholds = map[string]float64{"doorward-authd.service": 0.5, "doorward-sentinel.service": 0.6,
+	"doorward-egress.service": 1.3, "doorward-worker@dav.service": 0.5, "doorward-worker@github.service": 0.5}
+
+func TestExposure(t *testing.T) {
+	for _, unit := range services {
+		out := must(t, "systemd-analyze", "security", "--no-pager", unit)
+		_, after, _ := strings.Cut(out, "Overall exposure level for "+unit+": ")
+		number, _, _ := strings.Cut(after, " ")
+		have, err := strconv.ParseFloat(number, 64)
+		if err != nil {
+			t.Fatalf("%s: no level in what systemd-analyze said: %v\n%s", unit, err, out)
+		}
+		t.Logf("%s: %.1f, at most %.1f", unit, have, thresholds[unit])
+		if have > thresholds[unit] {
+			t.Errorf("%s: exposure %.1f, at most %.1f", unit, have, thresholds[unit])
+		}
+		for line := range strings.Lines(out) {
+			if strings.HasPrefix(line, "✗") {
+				t.Log(strings.Join(strings.Fields(line), " "))
+			}
+		}
+		if err := os.WriteFile(filepath.Join(os.Getenv("OUT"), "security-"+unit+".txt"), []byte(out), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+}
