@@ -19,6 +19,10 @@ $(error there is no "$(GO)" here: install Go (Debian and Ubuntu: apt-get install
 endif
 endif
 
+ARCH    ?= $(shell $(GO) env GOARCH)
+DEB     := 0.1.0
+NFPM    := $(GO) run github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4
+
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
 
@@ -34,6 +38,11 @@ demo: build ## the main job, as a script of assertions (needs root and cgroup v2
 
 test: specs build ## everything this machine can run; the last lines say which grounds were skipped
 	@$(GO) run ./test/run
+
+deb: build ## one Debian package into build/; ARCH is amd64 or arm64
+	@rm -rf $(B)/deb && mkdir -p $(B)/deb/bin $(B)/deb/libexec && GOARCH=$(ARCH) $(GOBUILD) -o $(B)/deb/bin/ ./cmd/connector ./cmd/doorward
+	@GOARCH=$(ARCH) $(GOBUILD) -o $(B)/deb/libexec/ $(DAEMONS:%=./cmd/%) $(WORKERS:%=./cmd/worker-%)
+	@ARCH=$(ARCH) VERSION=$(DEB) SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(NFPM) package -f package/nfpm.yaml -p deb -t $(B)/
 
 vm-test: build ## a Debian 13 with systemd under QEMU (no KVM): the units, tried for real (needs root)
 	@$(GO) run ./test/vm $(VM)
@@ -63,5 +72,5 @@ repro: ## builds twice and compares the bytes
 clean: ## removes build/
 	@rm -rf $(B)
 
-.PHONY: help build demo test vm-test vm-shell specs fuzz bench race check repro clean
+.PHONY: help build demo test deb vm-test vm-shell specs fuzz bench race check repro clean
 .DEFAULT_GOAL := help
