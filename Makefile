@@ -44,11 +44,12 @@ deb: build ## one Debian package into build/; ARCH is amd64 or arm64
 	@GOARCH=$(ARCH) $(GOBUILD) -o $(B)/deb/libexec/ $(DAEMONS:%=./cmd/%) $(WORKERS:%=./cmd/worker-%)
 	@ARCH=$(ARCH) VERSION=$(DEB) SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(NFPM) package -f package/nfpm.yaml -p deb -t $(B)/
 
-vm-test: build ## a Debian 13 with systemd under QEMU (no KVM): the units, tried for real (needs root)
-	@$(GO) run ./test/vm $(VM)
+vm-test vm-shell: ARCH = amd64
+vm-test: deb ## a Debian 13 with systemd under QEMU (no KVM): the units, tried for real (needs root)
+	@$(GO) run ./test/vm -deb $(B)/doorward_$(VERSION)_$(ARCH).deb $(VM)
 
-vm-shell: build ## the same machine with a root shell in it
-	@$(GO) run ./test/vm -shell
+vm-shell: deb ## the same machine with a root shell in it
+	@$(GO) run ./test/vm -deb $(B)/doorward_$(VERSION)_$(ARCH).deb -shell
 
 specs: ## the vendors' own descriptions, for the tests that hold requests to them
 	@$(GO) run ./specs/fetch

@@ -31,7 +31,7 @@ if [ -e /bench/shell ]; then
 	stty -F /dev/ttyS1 sane
 	exec setsid --ctty --wait bash -l </dev/ttyS1
 fi
-/bench/inside.test -test.v -test.failfast=false -test.timeout=12m -test.run "$(cat /bench/only)"
+/bench/inside.test -test.v -test.timeout=60m -test.run "$(cat /bench/only)"
 echo "bench: end $?"
 journalctl --no-pager -o short-monotonic > $OUT/journal.txt
 dmesg > $OUT/dmesg.txt
@@ -48,18 +48,19 @@ type machine struct {
 	shell bool
 }
 
-// load makes the second disk: an installation, the tests, and what they need.
-func (m *machine) load(ctx context.Context, root, prefix, only string) error {
+// load makes the second disk: the package, the tests, and what they need.
+func (m *machine) load(ctx context.Context, root, deb, only string) error {
 	tree := filepath.Join(m.dir, "bench")
 	if err := os.MkdirAll(tree, 0o755); err != nil {
 		return err
 	}
-	if err := stage(filepath.Join(tree, "root"), root, prefix); err != nil {
-		return fmt.Errorf("lay the installation out: %w", err)
+	if err := os.Link(deb, filepath.Join(tree, "doorward.deb")); err != nil {
+		return fmt.Errorf("take the package: %w; `make deb` makes it", err)
 	}
 	for _, args := range [][]string{
 		{"test", "-c", "-o", filepath.Join(tree, "inside.test"), "./test/vm/inside"},
 		{"build", "-o", filepath.Join(tree, "ask"), "./test/world/ask"},
+		{"build", "-o", filepath.Join(tree, "probe"), "./test/vm/inside/probe"},
 	} {
 		cmd := exec.CommandContext(ctx, "go", args...)
 		cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
@@ -83,51 +84,6 @@ func (m *machine) load(ctx context.Context, root, prefix, only string) error {
 		return err
 	}
 	return errors.Join(out.Truncate(outSize), out.Close(), os.RemoveAll(tree))
-}
-
-// stage lays files out as an installed package has them.
-func stage(to, root, prefix string) error {
-	for _, d := range []struct{ from, to string }{
-		{filepath.Join(prefix, "bin"), "usr/bin"},
-		{filepath.Join(prefix, "libexec/doorward"), "usr/libexec/doorward"},
-		{filepath.Join(prefix, "share/doorward"), "usr/share/doorward"},
-		{filepath.Join(root, "units"), "usr/lib/systemd/system"},
-		{filepath.Join(root, "units/sysusers.d"), "usr/lib/sysusers.d"},
-		{filepath.Join(root, "units/tmpfiles.d"), "usr/lib/tmpfiles.d"},
-	} {
-		entries, err := os.ReadDir(d.from)
-		if err != nil {
-			return err
-		}
-		if err := os.MkdirAll(filepath.Join(to, d.to), 0o755); err != nil {
-			return err
-		}
-		for _, e := range entries {
-			if !e.Type().IsRegular() {
-				continue
-			}
-			if err := copyFile(filepath.Join(to, d.to, e.Name()), filepath.Join(d.from, e.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func copyFile(to, from string) error {
-	info, err := os.Stat(from)
-	if err != nil {
-		return err
-	}
-	b, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	mode := os.FileMode(0o644)
-	if info.Mode()&0o100 != 0 {
-		mode = 0o755
-	}
-	return os.WriteFile(to, b, mode)
 }
 
 // boot runs the machine to its end.

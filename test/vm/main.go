@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command vm is `make vm-test` and `make vm-shell`: it boots a Debian 13 under QEMU, without KVM, in which systemd is
-// process 1, puts this build's binaries and units into it, and runs the tests of test/vm/inside there. What they print
+// process 1, installs this build's package in it, and runs the tests of test/vm/inside there. What they print
 // comes back over a serial port, the journal and what else they leave on a disk. It fails unless every result is a pass.
 //
 // The base is made once by mmdebstrap and kept in DOORWARD_VM_CACHE, or build/vm; no run changes it.
@@ -39,6 +39,7 @@ func main() {
 
 func run() error {
 	shell := flag.Bool("shell", false, "boot with the build installed and give a root shell; its end is the machine's")
+	deb := flag.String("deb", "", "the package `FILE` to install, as `make deb` makes it")
 	only := flag.String("run", "", "run only the tests that match this `PATTERN`, as go test -run does")
 	limit := flag.Duration("timeout", 15*time.Minute, "kill the machine after so long")
 	flag.Parse()
@@ -47,10 +48,6 @@ func run() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	prefix, err := world.Build()
-	if err != nil {
-		return err
-	}
 	root, err := world.Root()
 	if err != nil {
 		return err
@@ -71,7 +68,7 @@ func run() error {
 		return err
 	}
 	m := &machine{base: b, dir: out, shell: *shell}
-	if err := m.load(ctx, root, prefix, *only); err != nil {
+	if err := m.load(ctx, root, *deb, *only); err != nil {
 		return err
 	}
 	if !*shell {

@@ -17,6 +17,12 @@ import (
 	"github.com/doorward/doorward/internal/wire"
 )
 
+func TestAnInstallationStartsNothing(t *testing.T) {
+	if len(fresh) > 0 {
+		t.Errorf("after dpkg these units ran: %q", fresh)
+	}
+}
+
 func TestEveryUnitIsActive(t *testing.T) {
 	units := append([]string{"doorward.target", "doorward-worker@dav.socket", "doorward-worker@github.socket",
 		"doorward-cell-worker@dav.socket", "doorward-cell-worker@github.socket"}, services...)

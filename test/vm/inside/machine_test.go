@@ -78,31 +78,37 @@ func must(t testing.TB, name string, args ...string) string {
 	return out
 }
 
-// install does what a package and then an admin do: files, users, directories, keys, the target.
+// fresh are the units that the package's installation left running.
+var fresh []string
+
+// installed runs a step that makes users; systemd-sysusers ends with 0 also where it passes over a line.
+func installed(name string, args ...string) error {
+	said, err := run(name, args...)
+	if err == nil && strings.Contains(said, ".conf:") {
+		err = errors.New(said)
+	}
+	return err
+}
+
+// install has the package and then the admin do their part: files and users, then keys, a cell's tree, the target.
 func install() error {
 	const cell = "/var/lib/doorward/cells/work"
 	steps := []func() error{
-		func() error { _, err := run("cp", "-a", bench+"/root/.", "/"); return err },
+		func() error { return installed("dpkg", "-i", bench+"/doorward.deb") },
+		func() error {
+			said, err := run("systemctl", "list-units", "--plain", "--no-legend", "--state=active,activating,failed", "doorward*")
+			fresh = strings.Fields(said)
+			return err
+		},
 		// A person, who is a user of this machine and in the group; and one who is not.
 		func() error {
 			return errors.Join(os.MkdirAll("/etc/sysusers.d", 0o755),
 				os.WriteFile("/etc/sysusers.d/bench.conf", []byte("u ada 1000 -\nm ada doorward\nu eve 1001 -\n"), 0o644))
 		},
-		func() error { // it ends with 0 also where it passes over a line
-			said, err := run("systemd-sysusers")
-			if err == nil && strings.Contains(said, "doorward.conf:") {
-				err = errors.New(said)
-			}
-			return err
-		},
-		func() error {
-			_, err := run("systemd-tmpfiles", "--create", "--prefix=/run/doorward", "--prefix=/etc/doorward")
-			return err
-		},
+		func() error { return installed("systemd-sysusers") },
 		func() error { return makeKey("store-key") },
 		func() error { return makeKey("checkpoint-key") },
 		func() error { return makeTree(cell) },
-		func() error { _, err := run("systemctl", "daemon-reload"); return err },
 		func() error {
 			_, err := run("systemctl", "enable", "doorward.target", "doorward-worker@dav", "doorward-worker@github")
 			return err
@@ -191,6 +197,11 @@ const cellUnit = "/sys/fs/cgroup/doorward.slice/doorward-cells.slice/doorward-ce
 // and in the namespaces of the cell's first process.
 func inCell(t testing.TB, session string, args ...string) result {
 	t.Helper()
+	return inCellAs(t, 1000, session, args...)
+}
+
+func inCellAs(t testing.TB, uid int, session string, args ...string) result {
+	t.Helper()
 	b, err := os.ReadFile(cellUnit + "/payload/cgroup.procs")
 	leader, _, _ := strings.Cut(string(b), "\n")
 	if err != nil || leader == "" {
@@ -205,8 +216,8 @@ func inCell(t testing.TB, session string, args ...string) result {
 		t.Fatal(err)
 	}
 	defer cg.Close()
-	cmd := exec.Command("nsenter", append([]string{"-t", leader, "-U", "-m", "-n", "-p", "-i", "-u", "-S", "1000", "-G", "1000",
-		"--"}, args...)...)
+	cmd := exec.Command("nsenter", append([]string{"-t", leader, "-U", "-m", "-n", "-p", "-i", "-u",
+		"-S", strconv.Itoa(uid), "-G", strconv.Itoa(uid), "--"}, args...)...)
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=/home/agent", "LANG=C.UTF-8", "TERM=dumb"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(cg.Fd())}
 	r, err := do(cmd, "")

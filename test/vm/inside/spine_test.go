@@ -40,13 +40,19 @@ func ready(t *testing.T) {
 func issues() int { return gh.Rec.Handled("POST", "/repos/") }
 
 // reads makes a call that policy allows, and holds it to what the vendor saw.
-func reads(t *testing.T) error {
+func reads(t *testing.T) error { return readsOf(t, "dav") }
+
+func readsOf(t *testing.T, vendor string) error {
 	t.Helper()
-	before := len(dav.Rec.All())
-	if r := connector(t, "dav", "calendars"); r.code != 0 {
+	rec, args := dav.Rec, []string{"dav", "calendars"}
+	if vendor == "github" {
+		rec, args = gh.Rec, []string{"github", "issues", "--repo", "ada/site"}
+	}
+	before := len(rec.All())
+	if r := connector(t, args...); r.code != 0 {
 		return fmt.Errorf("a read: %v", r)
 	}
-	seen := dav.Rec.All()[before:]
+	seen := rec.All()[before:]
 	if len(seen) == 0 {
 		return fmt.Errorf("the vendor saw nothing")
 	}
@@ -146,6 +152,14 @@ func TestOutsideOfTheCellNobodyIsAnswered(t *testing.T) {
 	}
 }
 
+// vendorOf is the vendor whose calls go through a unit.
+func vendorOf(unit string) string {
+	if strings.Contains(unit, "github") {
+		return "github"
+	}
+	return "dav"
+}
+
 func TestAKilledDaemonIsBackForTheNextCall(t *testing.T) {
 	ready(t)
 	for _, unit := range services {
@@ -157,7 +171,7 @@ func TestAKilledDaemonIsBackForTheNextCall(t *testing.T) {
 			begin, tries := time.Now(), 0
 			eventually(t, "a read after "+unit+" was killed", func() error {
 				tries++
-				err := reads(t)
+				err := readsOf(t, vendorOf(unit))
 				if err != nil {
 					t.Log(err)
 				}
