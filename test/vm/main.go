@@ -41,7 +41,7 @@ func run() error {
 	shell := flag.Bool("shell", false, "boot with the build installed and give a root shell; its end is the machine's")
 	deb := flag.String("deb", "", "the package `FILE` to install, as `make deb` makes it")
 	only := flag.String("run", "", "run only the tests that match this `PATTERN`, as go test -run does")
-	limit := flag.Duration("timeout", 15*time.Minute, "kill the machine after so long")
+	limit := flag.Duration("timeout", 20*time.Minute, "kill the machine after so long")
 	flag.Parse()
 	if err := lacking(); err != nil {
 		return err
