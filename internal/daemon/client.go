@@ -20,6 +20,10 @@ const (
 	lazyTimeout  = 10 * time.Second // for a server that its socket starts to be there
 )
 
+// meetTimeout is how long a connection waits for a process to be there before it is made anew: one that the kernel took,
+// and nobody ever accepts, would be waited for without end. Only tests set it.
+var meetTimeout = lazyTimeout
+
 // Client keeps one pipelined connection to a server, and makes it anew when it ends. Requests share it and are never
 // repeated. The zero value with Path and Log set is ready; it is safe for concurrent use.
 type Client struct {
@@ -103,14 +107,18 @@ func (c *Client) connect(ctx context.Context) (*Link, <-chan struct{}, error) {
 		c.Log.Error("a server spoke nonsense", KeySocket, c.Path, KeyReason, f.Kind.String(), KeyErr, f.Err.Error())
 	}
 	stop := context.AfterFunc(ctx, func() { _ = uc.Close() })
+	late := time.AfterFunc(meetTimeout, func() { _ = uc.Close() })
 	err = l.conn.Greet()
 	if err == nil {
 		err = l.conn.Meet()
 	}
-	if !stop() || err != nil {
+	inTime := late.Stop()
+	if !stop() || !inTime || err != nil {
 		_ = l.conn.Close()
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
+		} else if !inTime {
+			err = fmt.Errorf("nobody took the connection for %s", meetTimeout)
 		}
 		return nil, nil, fmt.Errorf("meet the server: %w", err)
 	}

@@ -633,6 +633,42 @@ func TestServerAsksItsClientInOrder(t *testing.T) {
 	}
 }
 
+// A connection that somebody took and is silent on is not waited for without end: the client makes another.
+func TestClientGivesUpASilentConnection(t *testing.T) {
+	defer func(d time.Duration) { meetTimeout = d }(meetTimeout)
+	meetTimeout = 100 * time.Millisecond
+	path := t.TempDir() + "/s"
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Client{Path: path, Log: slog.New(slog.DiscardHandler)}
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- c.Run(ctx) }()
+	silent, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	s := &Server{Name: "s", Listener: peer.NewListener(ln, peertest.Worker("a"), nil), Log: c.Log,
+		Verbs: []Verb{On("echo", peer.Workers, echo)}}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ctx) }()
+	defer func() {
+		cancel()
+		<-ran
+		<-served
+	}()
+	for range 300 {
+		if err = c.Call(ctx, "echo", &echoReq{Text: "x"}, &echoResp{}); err == nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("still no connection:", err)
+}
+
 func TestClientReconnectsAndFailsAtOnceWhileDown(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")
