@@ -3,7 +3,7 @@
 
 GO      ?= go
 WORKERS := dav github
-DAEMONS := authd sentinel egress
+DAEMONS := authd sentinel egress cells
 B       := build
 VERSION := $(or $(shell git describe --always --dirty 2>/dev/null),devel)
 CLI     := github.com/doorward/doorward/cli

@@ -38,6 +38,7 @@ func newSentinel(t *testing.T) *Sentinel {
 		judging: map[[2]string]int{}, eventNews: make(chan struct{}), instance: "a run of authd"}
 	s.authd = &daemon.Client{Path: filepath.Join(dir, "authd"), Name: "authd", Log: s.log}
 	s.egress = &daemon.Client{Path: filepath.Join(dir, "egress"), Name: "egress", Log: s.log}
+	s.freezer = &daemon.Client{Path: filepath.Join(dir, "cells"), Name: "cells", Log: s.log}
 	for _, sub := range []string{"ledger", "spool"} {
 		if err := os.Mkdir(filepath.Join(dir, sub), 0o700); err != nil {
 			t.Fatal(err)

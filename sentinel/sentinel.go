@@ -43,6 +43,7 @@ type Sentinel struct {
 	config   string // folder of limits.toml, and of policy/
 	authd    *daemon.Client
 	egress   *daemon.Client
+	freezer  *daemon.Client  // cells
 	lifetime context.Context // of the daemon: work that outlives its asker
 
 	health     health
@@ -90,6 +91,7 @@ func Run(ctx context.Context, p *daemon.Process) error {
 		daemon.Pushed("refused", s.authdRefused),
 	}, OnDisconnect: s.authdGone}
 	s.egress = &daemon.Client{Path: wire.PathEgressSentinel, Name: "egress", Log: p.Log}
+	s.freezer = &daemon.Client{Path: wire.PathCellsSentinel, Name: "cells", Log: p.Log, OnConnect: s.freezeStopped}
 	if err := s.loadDescriptions(); err != nil {
 		return err
 	}
@@ -128,7 +130,7 @@ func Run(ctx context.Context, p *daemon.Process) error {
 	if err != nil {
 		return err
 	}
-	tasks := []func(context.Context) error{s.authd.Run, s.egress.Run, s.expire}
+	tasks := []func(context.Context) error{s.authd.Run, s.egress.Run, s.freezer.Run, s.expire}
 	for _, srv := range servers {
 		tasks = append(tasks, srv.Serve)
 	}
@@ -148,6 +150,7 @@ func (s *Sentinel) servers(p *daemon.Process) ([]*daemon.Server, error) {
 		},
 		"sentinel-worker": {daemon.On("finish", peer.Workers, s.finish)},
 		"sentinel-egress": {daemon.On("sent", peer.Daemon("egress"), s.sentReport).InOrder()},
+		"sentinel-cells":  {daemon.On("session", peer.Daemon("cells"), s.cellSession)},
 		"approve": {
 			daemon.On("pending", peer.Persons, s.pending),
 			daemon.On("show", peer.Persons, s.show),
@@ -229,7 +232,7 @@ func (s *Sentinel) running(who peer.Identity) error {
 	return nil
 }
 
-// session is the caller's, begun when it is first seen. Until the cells' daemon tells otherwise, nobody attends it.
+// session is the caller's. One that cells did not tell of begins when it is first seen, and nobody attends it.
 func (s *Sentinel) session(who peer.Identity) (_ ledger.Session, attended bool, _ error) {
 	id := sessionID(who)
 	sess, ok := s.ledger.Session(id)

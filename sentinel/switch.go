@@ -83,7 +83,7 @@ func (s *Sentinel) stop(ctx context.Context, c *daemon.Call, req *wire.StopReq) 
 		}
 	}
 	r.MayHaveRun = few(r.MayHaveRun, "doorward audit list")
-	r.Lines = append(r.Lines, "the cell is not frozen: no daemon of cells runs on this machine")
+	r.Lines = append(r.Lines, s.freezeCells(ctx, req.Cell)...)
 	return r, nil
 }
 

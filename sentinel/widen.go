@@ -181,6 +181,7 @@ func (s *Sentinel) apply(ctx context.Context, c ledger.Call, by string) error {
 			return err
 		}
 		s.unhalt(stopKey(w.About))
+		s.thawCells(ctx, w.About)
 		return nil
 	case widenClear:
 		return s.clearLabels(ctx, w.About, by, details)

@@ -78,6 +78,16 @@ func (k *Kernel) Close() {
 	unix.Close(k.cgroup)
 }
 
+// Cgroup opens the directory of a cgroup by its path from the root, as Identify reads it. The caller closes it.
+func (k *Kernel) Cgroup(path string) (*os.File, error) {
+	fd, err := unix.Openat2(k.cgroup, "."+path, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV})
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
 // cgroupMounts lists where cgroup2 is mounted with the root of the reader's cgroup namespace as its root, newest first,
 // from the text of /proc/self/mountinfo (proc_pid_mountinfo(5)). A mount with any other root would shift every path.
 func cgroupMounts(text string) []string {

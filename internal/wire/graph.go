@@ -38,6 +38,10 @@ func Graph() []Edge {
 				"audit", "why", "taint"}, nil, 0o660},
 		{"doorward", "authd", "authd/admin/sock", "authd-admin",
 			[]string{"unlock", "add", "list", "rename", "remove"}, nil, 0o660},
+		{"doorward", "cells", "cells/person/sock", "cells-person",
+			[]string{"list", "start", "stop", "freeze", "run"}, nil, 0o660},
+		{"sentinel", "cells", "cells/sentinel/sock", "cells-sentinel", []string{"freeze", "thaw"}, nil, 0o660},
+		{"cells", "sentinel", "sentinel/cells/sock", "sentinel-cells", []string{"session"}, nil, 0o660},
 	}
 }
 
@@ -52,6 +56,9 @@ const (
 	PathEgressSentinel = RunDir + "egress/sentinel/sock"
 	PathSentinelWorker = RunDir + "sentinel/worker/sock"
 	PathSentinelEgress = RunDir + "sentinel/egress/sock"
+	PathSentinelCells  = RunDir + "sentinel/cells/sock"
+	PathCellsPerson    = RunDir + "cells/person/sock"
+	PathCellsSentinel  = RunDir + "cells/sentinel/sock"
 	PathApprove        = RunDir + "approve/sock"
 )
 

@@ -207,6 +207,8 @@ func FuzzFrame(f *testing.F) {
 		&GrantReq{Grant: "g", Entries: []Entry{{Name: "get", Method: "GET", Path: "/", Uses: 1}}},
 		&ResolveResp{Secret: "x", Scrub: []string{"x"}},
 		&AccountsReq{Instance: "i", Accounts: []Account{{Name: "work", Vendor: "dav"}}},
+		&RunReq{Start: &RunStart{Cell: "work", Args: []string{"true"}, Rows: 40}},
+		&CellSessionReq{Cell: "work", Session: "run-1", Start: 1 << 40},
 		&DecideCardReq{ID: "i", Hash: []byte{1}, Grant: &Grant{Limits: []Limit{{Field: "repo", Values: []string{"o/r"}}}}},
 	} {
 		b, err := Marshal(m)
@@ -221,7 +223,8 @@ func FuzzFrame(f *testing.F) {
 			new(ListResp), new(CallReq), new(Output), new(PrepareReq), new(PrepareResp), new(BorrowReq),
 			new(BorrowResp), new(FinishReq), new(GrantReq), new(GrantRef), new(ResolveReq), new(ResolveResp),
 			new(SentReq), new(AccountsReq), new(ReleasedReq), new(RefusedReq), new(CheckpointReq), new(AddReq),
-			new(Card), new(DecideCardReq), new(GrantsResp), new(PersonRevokeReq), new(PolicyReq), new(AuditReq)} {
+			new(Card), new(DecideCardReq), new(GrantsResp), new(PersonRevokeReq), new(PolicyReq), new(AuditReq),
+			new(CellsResp), new(FreezeReq), new(FreezeResp), new(RunReq), new(RunResp), new(CellSessionReq)} {
 			if err := Unmarshal(b, v); err != nil {
 				continue
 			}

@@ -180,6 +180,19 @@ func (l *Ledger) Setting(key string) (Setting, bool) {
 	return s, ok
 }
 
+// Settings returns the settings whose key begins with prefix, in no order.
+func (l *Ledger) Settings(prefix string) []Setting {
+	l.view.mu.RLock()
+	defer l.view.mu.RUnlock()
+	var out []Setting
+	for k, s := range l.view.settings {
+		if strings.HasPrefix(k, prefix) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
 // sessionLimit is the longest life of a session (design section 7).
 const sessionLimit = 12 * time.Hour
 

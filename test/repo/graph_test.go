@@ -44,7 +44,8 @@ func TestTheReadmeShowsTheTableOfWhoMayTalkToWhom(t *testing.T) {
 // The verbs that the servers' tables in the code name, by the folder they are in. "worker" is in workers/, and what
 // sentinel and authd are asked back is in the client's table (Pushed).
 func TestTheServersTablesAreThatTable(t *testing.T) {
-	folder := map[string]string{"sentinel": "sentinel", "authd": "authd", "worker": "workers", "egress": "sentinel/egress"}
+	folder := map[string]string{"sentinel": "sentinel", "authd": "authd", "worker": "workers", "egress": "sentinel/egress",
+		"cells": "cells"}
 	have := map[string]map[string]int{} // folder, verb, times On; Pushed under "back:"
 	goFiles(t, func(dir, file string) {
 		if strings.HasSuffix(file, "_test.go") {

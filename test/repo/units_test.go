@@ -120,12 +120,15 @@ func TestTheSocketUnitsAreTheTable(t *testing.T) {
 
 // What a daemon finds of /run is what it dials in, and its sockets are those that it serves.
 func TestTheServicesSeeOnlyTheirRows(t *testing.T) {
-	for _, daemon := range []string{"authd", "sentinel", "egress", "worker"} {
+	for _, daemon := range []string{"authd", "sentinel", "egress", "worker", "cells"} {
 		name := strings.Replace(service(daemon), "%i", "", 1)
 		have := readUnit(t, name)
 		binds, sockets := []string{"/run/systemd/notify"}, []string{}
 		if daemon == "egress" {
 			binds = append(binds, "-/run/systemd/resolve/stub-resolv.conf") // no socket
+		}
+		if daemon == "cells" {
+			binds[0] = "/run/systemd" // it has systemd start and stop cells, which is all of root's power anyway
 		}
 		for _, e := range wire.Graph() {
 			if e.From == daemon {
@@ -209,5 +212,41 @@ func TestEverySocketHasItsDirectoryAndIsStarted(t *testing.T) {
 	}
 	if have := len(slices.DeleteFunc(wants, func(u string) bool { return !strings.HasSuffix(u, ".socket") })); have != n {
 		t.Errorf("doorward.target starts %d sockets, want %d", have, n)
+	}
+}
+
+// A run in a cell is started by the daemon of cells and keeps its filters, which forbid what the cell's unit forbids.
+func TestARunMayNoMoreThanItsCell(t *testing.T) {
+	cell, daemon := readUnit(t, "doorward-cell@.service"), readUnit(t, "doorward-cells.service")
+	forbidden := func(u unitFile) []string {
+		var out []string
+		for _, line := range u["[Service]SystemCallFilter"] {
+			list, ok := strings.CutPrefix(line, "~")
+			if !ok {
+				t.Errorf("a list of what is allowed: %s", line)
+			}
+			out = append(out, strings.Fields(list)...)
+		}
+		return out
+	}
+	have := forbidden(daemon)
+	if len(have) < 10 {
+		t.Errorf("the daemon forbids only %q", have)
+	}
+	for _, call := range forbidden(cell) {
+		if !slices.Contains(have, call) {
+			t.Errorf("the cell's unit forbids %s, its runs may do it", call)
+		}
+	}
+	families := func(u unitFile) []string { return u.words("[Service]RestrictAddressFamilies") }
+	for _, f := range families(daemon) {
+		if of := families(cell); len(of) > 0 && !slices.Contains(of, f) {
+			t.Errorf("runs may use %s, the cell's unit forbids it", f)
+		}
+	}
+	for _, key := range []string{"NoNewPrivileges", "SystemCallArchitectures", "LimitCORE"} {
+		if of, own := cell["[Service]"+key], daemon["[Service]"+key]; len(own) == 0 || len(of) > 0 && !slices.Equal(of, own) {
+			t.Errorf("%s: the cell has %q, runs %q", key, of, own)
+		}
 	}
 }

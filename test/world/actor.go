@@ -134,7 +134,10 @@ func (a *Actor) Start(c Cmd) (*Proc, error) {
 }
 
 // Kill kills the command and its process group.
-func (p *Proc) Kill() { _, _ = p.end.WriteString("k") }
+func (p *Proc) Kill() { p.Signal(unix.SIGKILL) }
+
+// Signal sends a signal to the command and its process group.
+func (p *Proc) Signal(s syscall.Signal) { _, _ = p.end.Write([]byte{byte(s)}) }
 
 // Wait waits for the end.
 func (p *Proc) Wait() (Result, error) {
@@ -238,8 +241,8 @@ func (w *World) run(c *Cmd, files []*os.File, attr *syscall.SysProcAttr) error {
 	}
 	go func() {
 		b := make([]byte, 1)
-		if n, _ := end.Read(b); n == 1 {
-			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
+		for n, _ := end.Read(b); n == 1; n, _ = end.Read(b) {
+			_ = unix.Kill(-cmd.Process.Pid, syscall.Signal(b[0]))
 		}
 	}()
 	go func() {

@@ -16,7 +16,7 @@ import (
 )
 
 // request asks a spawner for a command. Three descriptors for its standard files come along, and a fourth to which its
-// end is reported; what is written to that kills it.
+// end is reported; each byte that is written to that is a signal for it.
 type request struct {
 	Args []string
 	Env  []string
@@ -80,8 +80,8 @@ func (r *request) run(fds []int) {
 	} else {
 		go func() { // the other end closes only behind the report
 			b := make([]byte, 1)
-			if n, _ := files[3].Read(b); n == 1 {
-				_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
+			for n, _ := files[3].Read(b); n == 1; n, _ = files[3].Read(b) {
+				_ = unix.Kill(-cmd.Process.Pid, syscall.Signal(b[0]))
 			}
 		}()
 		code = codeOf(cmd.Wait())

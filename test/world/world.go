@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -51,6 +52,8 @@ type Options struct {
 	// NoStoreKey authd gets none and waits to be unlocked.
 	StoreKey, CheckpointKey []byte
 	NoStoreKey              bool
+	// Cells starts the daemon of cells too: it freezes what a person stops, and runs what they start.
+	Cells bool
 	// Later leaves the daemons unstarted.
 	Later bool
 }
@@ -177,6 +180,7 @@ func (w *World) make(o Options) error {
 	dir(w.path("log"), 0o700, 0, 0)
 	dir(w.path("etc"), 0o755, 0, 0)
 	for name, content := range o.Config {
+		dir(filepath.Dir(w.path("etc", name)), 0o755, 0, 0)
 		file(w.path("etc", name), content, 0o644, 0, 0)
 	}
 	// /run/doorward as tmpfiles.d makes it: private is root's alone, so that a cell's sockets have one way in.
@@ -197,6 +201,11 @@ func (w *World) make(o Options) error {
 	w.add("authd", UIDAuthd, true)
 	w.add("sentinel", UIDSentinel, true)
 	w.add("egress", UIDEgress, false)
+	w.add("cells", 0, true)
+	w.daemons["cells"].env = []string{"CONFIGURATION_DIRECTORY=" + w.path("etc")}
+	if !o.Cells { // its sockets are there, and nobody accepts
+		w.order = slices.DeleteFunc(w.order, func(name string) bool { return name == "cells" })
+	}
 	for i, vendor := range w.Workers {
 		w.add("worker-"+vendor, uidWorker+i, true)
 		w.daemons["worker-"+vendor].groups = []uint32{GIDWorkers}
@@ -209,8 +218,8 @@ func (w *World) make(o Options) error {
 	}
 	for _, name := range w.order {
 		d := w.daemons[name]
-		if strings.HasPrefix(name, "worker-") || name == "egress" {
-			continue // no state, no configuration, no credentials
+		if strings.HasPrefix(name, "worker-") || name == "egress" || name == "cells" {
+			continue // no state, no credentials
 		}
 		d.env = append(d.env, "STATE_DIRECTORY="+w.State(name), "CREDENTIALS_DIRECTORY="+w.path("credentials", name),
 			"CONFIGURATION_DIRECTORY="+w.path("etc"))
@@ -251,7 +260,7 @@ func (w *World) State(daemon string) string { return w.path("state", daemon) }
 // Config is the configuration directory.
 func (w *World) Config() string { return w.path("etc") }
 
-// Daemon is one of `authd`, `sentinel`, `egress`, `worker-<vendor>`. It is nil for another name.
+// Daemon is one of `authd`, `sentinel`, `egress`, `cells`, `worker-<vendor>`. It is nil for another name.
 func (w *World) Daemon(name string) *Daemon { return w.daemons[name] }
 
 // Daemons are all of them, in the order in which they start.

@@ -176,7 +176,7 @@ func TestADaemonSeesItsRowsOnly(t *testing.T) {
 	w, _ := probes(t)
 	for name, want := range map[string][2]string{
 		"authd":      {"[]", `"uid":990`},
-		"sentinel":   {"[d authd/ d egress/ d worker/]", `"uid":991`},
+		"sentinel":   {"[d authd/ d cells/ d egress/ d worker/]", `"uid":991`},
 		"egress":     {"[d authd/ d sentinel/]", `"uid":992`},
 		"worker-dav": {"[d authd/ d egress/ d sentinel/]", `"uid":61184`},
 	} {

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cells
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/doorward/doorward/internal/wire"
+)
+
+// etc is where the configuration is when no unit says so.
+const etc = "/etc/doorward"
+
+const nspawnPath = "/usr/bin/systemd-nspawn"
+
+// Main is the command beside the daemon: `nspawn CELL` becomes the cell, `check` reads every configuration. It returns
+// an exit code, and says on w what is wrong.
+func Main(args []string, w io.Writer) int {
+	dir := filepath.Join(etc, "cells")
+	switch {
+	case len(args) == 2 && args[0] == "nspawn":
+		c, err := load(dir, args[1])
+		if err == nil {
+			err = syscall.Exec(nspawnPath, c.nspawn(args[1]), os.Environ())
+		}
+		fmt.Fprintf(w, "start cell %s: %v\n", args[1], err)
+		return wire.ExitFailure
+	case len(args) == 1 && args[0] == "check":
+		all, err := names(dir)
+		code := wire.ExitDone
+		for _, name := range all {
+			if _, bad := load(dir, name); bad != nil {
+				fmt.Fprintln(w, bad)
+				code = wire.ExitFailure
+			}
+		}
+		if err != nil {
+			fmt.Fprintln(w, err)
+			code = wire.ExitFailure
+		}
+		return code
+	}
+	fmt.Fprintln(w, "usage: cells | cells nspawn CELL | cells check")
+	return wire.ExitUsage
+}
+
+// nspawn is the command that becomes the cell of that name, systemd-nspawn(1). What is not said here is the unit's.
+func (c *config) nspawn(name string) []string {
+	args := []string{"systemd-nspawn", "--quiet", "--keep-unit", "--register=no", "--as-pid2", "--console=passive",
+		"--machine=" + name, "--directory=" + c.Root, "--private-users=pick", "--private-users-ownership=chown",
+		"--bind-ro=/usr", "--bind-ro=" + wire.CellDir + ":" + wire.CellRun, "--resolv-conf=off", "--timezone=off",
+		"--link-journal=no"}
+	for _, p := range c.Projects {
+		if c.User == "root" {
+			args = append(args, "--bind="+p+":"+p+":rootidmap")
+		} else {
+			args = append(args, "--bind="+p+":"+p+":owneridmap")
+		}
+	}
+	command := c.Command
+	if len(command) == 0 {
+		command = []string{"sleep", "infinity"}
+	} else if c.User != "root" {
+		args = append(args, "--user="+c.User)
+	}
+	return append(append(args, "--"), command...)
+}
