@@ -50,6 +50,7 @@ type app struct {
 	json  bool
 	now   time.Time
 	fails bool // something is wrong that has been said already
+	code  int  // exit code of a command that ran in a cell
 }
 
 // Main runs the command and returns its exit code: wire.Code.Exit of a refusal, 2 for usage, 1 for other failures.
@@ -74,6 +75,8 @@ func Main(args []string, p Parts) int {
 	switch {
 	case err == nil && a.fails:
 		return wire.ExitFailure
+	case err == nil && a.code != 0:
+		return a.code
 	case err == nil, errors.Is(err, context.Canceled):
 		return wire.ExitDone
 	}
@@ -95,8 +98,9 @@ func (a *app) root() *cobra.Command {
 	root.SetFlagErrorFunc(flagFault)
 	root.Version = release
 	root.SetVersionTemplate(fmt.Sprintf("doorward {{.Version}}, protocol %d\n", wire.Version))
-	root.AddGroup(&cobra.Group{ID: "decide", Title: "Deciding:"}, &cobra.Group{ID: "rules", Title: "Rules:"},
-		&cobra.Group{ID: "record", Title: "The record:"}, &cobra.Group{ID: "machine", Title: "Accounts and machine:"})
+	root.AddGroup(&cobra.Group{ID: "decide", Title: "Deciding:"}, &cobra.Group{ID: "cells", Title: "Cells:"},
+		&cobra.Group{ID: "rules", Title: "Rules:"}, &cobra.Group{ID: "record", Title: "The record:"},
+		&cobra.Group{ID: "machine", Title: "Accounts and machine:"})
 	add := func(group string, list ...*cobra.Command) {
 		for _, c := range list {
 			c.GroupID = group
@@ -104,6 +108,7 @@ func (a *app) root() *cobra.Command {
 		}
 	}
 	add("decide", a.pendingCmd(), a.showCmd(), a.approveCmd(), a.denyCmd(), a.watchCmd())
+	add("cells", a.runCmd(), a.shellCmd(), a.cellCmd())
 	add("rules", a.grantsCmd(), a.revokeCmd(), a.stopCmd(), a.policyCmd(), a.taintCmd(), a.sessionCmd())
 	add("record", a.auditCmd(), a.whyCmd())
 	add("machine", a.accountCmd(), a.unlockCmd(), a.doctorCmd(), a.versionCmd())
@@ -116,10 +121,7 @@ func (a *app) root() *cobra.Command {
 
 // ask sends one request to a daemon and returns its answer.
 func ask[Resp any](path, verb string, req any) (*Resp, error) {
-	who := "sentinel"
-	if path == wire.PathAuthdAdmin {
-		who = "authd"
-	}
+	who := serverOf(path)
 	c, err := wire.Dial(path, askTimeout)
 	if err != nil {
 		return nil, absent(who, path, err)
@@ -132,12 +134,22 @@ func ask[Resp any](path, verb string, req any) (*Resp, error) {
 	return resp, nil
 }
 
-// pages asks sentinel for a list until it has all of it: one answer holds a frame at most. part takes an answer's items
+func serverOf(path string) string {
+	switch path {
+	case wire.PathAuthdAdmin:
+		return "authd"
+	case wire.PathCellsPerson:
+		return "cells"
+	}
+	return "sentinel"
+}
+
+// pages asks a daemon for a list until it has all of it: one answer holds a frame at most. part takes an answer's items
 // and where the next begins.
-func pages[Resp, Item any](verb string, req func(after string) any, part func(*Resp) ([]Item, string)) ([]Item, error) {
+func pages[Resp, Item any](path, verb string, req func(after string) any, part func(*Resp) ([]Item, string)) ([]Item, error) {
 	var all []Item
 	for after := ""; ; {
-		r, err := ask[Resp](wire.PathApprove, verb, req(after))
+		r, err := ask[Resp](path, verb, req(after))
 		if err != nil {
 			return nil, err
 		}
@@ -154,7 +166,7 @@ func from(after string) any { return &wire.ListFrom{After: after} }
 
 // pendingCards are all cards that wait, oldest first.
 func pendingCards() ([]wire.Card, error) {
-	return pages("pending", from, func(r *wire.PendingResp) ([]wire.Card, string) { return r.Cards, r.Next })
+	return pages(wire.PathApprove, "pending", from, func(r *wire.PendingResp) ([]wire.Card, string) { return r.Cards, r.Next })
 }
 
 func absent(who, path string, err error) error {

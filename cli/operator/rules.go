@@ -16,7 +16,8 @@ func (a *app) grantsCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "grants", Short: "list what goes without asking",
 		RunE: func(*cobra.Command, []string) error {
-			grants, err := pages("grants", from, func(r *wire.GrantsResp) ([]wire.Grant, string) { return r.Grants, r.Next })
+			grants, err := pages(wire.PathApprove, "grants", from,
+				func(r *wire.GrantsResp) ([]wire.Grant, string) { return r.Grants, r.Next })
 			if err != nil {
 				return err
 			}
@@ -135,7 +136,8 @@ func (a *app) sessionCmd() *cobra.Command {
 			}
 			return r
 		}
-		sessions, err := pages("session", req, func(r *wire.SessionResp) ([]wire.Session, string) { return r.Sessions, r.Next })
+		sessions, err := pages(wire.PathApprove, "session", req,
+			func(r *wire.SessionResp) ([]wire.Session, string) { return r.Sessions, r.Next })
 		if err != nil {
 			return err
 		}
