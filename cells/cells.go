@@ -209,7 +209,15 @@ func (c *Cells) startCell(ctx context.Context, call *daemon.Call, req *wire.Cell
 	if g, err := open(c.kernel, req.Cell); err == nil {
 		defer g.Close()
 		if len(conf.Command) > 0 {
-			if err := c.tellPayload(ctx, g, req.Cell); err != nil { // sentinel sees it begin with its first call
+			err := c.tellPayload(ctx, g, req.Cell)
+			var refused *wire.Error
+			switch {
+			case errors.As(err, &refused) && refused.Code == wire.CodeStopped: // the switch holds, and says who may end it
+				if bad := c.freezeOne(ctx, req.Cell, byStop); bad != nil {
+					c.log.Error("a cell that the switch has stopped is not frozen", "cell", req.Cell, "err", bad.Error())
+				}
+				return nil, refused
+			case err != nil: // it will see it begin with its first call
 				c.log.Warn("sentinel was not told of a cell's start", "cell", req.Cell, "err", err.Error())
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
 
 	"github.com/doorward/doorward/cli/clitest"
 	"github.com/doorward/doorward/internal/describe"
@@ -79,14 +80,18 @@ type sham struct {
 	clitest.Script
 	mu  sync.Mutex // guards log
 	log bytes.Buffer
+	tty *os.File // the other end of the run's terminal
 }
 
 func serve(ts *testscript.TestScript, _ bool, args []string) {
 	s := &sham{Script: clitest.Script{Dir: ts.Getenv("WORK")}}
 	for _, who := range args {
-		if who == "sentinel" {
+		switch who {
+		case "sentinel":
 			s.Serve(ts, "approve/sock", s.sentinel)
-		} else {
+		case "cells":
+			s.Serve(ts, "cells/person/sock", s.cells)
+		default:
 			s.Serve(ts, "authd/admin/sock", s.authd)
 		}
 	}
@@ -295,4 +300,49 @@ func (s *sham) authd(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 		s.note("%s", m.Verb)
 	}
 	return &wire.Empty{}, nil, nil
+}
+
+// cells runs nothing: a run says "hello", and what it was given to read, and ends with code 7.
+func (s *sham) cells(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
+	w := s.Line(m.Verb)
+	if len(w) > 2 && w[0] == "refuse" {
+		return nil, nil, wire.Refuse(wire.Code(w[1]), strings.Join(w[2:], " "), "what to do")
+	}
+	switch m.Verb {
+	case "list":
+		r := &wire.CellsResp{}
+		if len(w) > 0 {
+			s.file(w[0], &r.Cells)
+		}
+		return r, nil, nil
+	case "freeze":
+		q := read[wire.FreezeReq](m)
+		s.note("freeze %s thaw=%v", q.Cell, q.Thaw)
+		return &wire.FreezeResp{Cells: []string{q.Cell}}, nil, nil
+	case "start", "stop":
+		s.note("%s %s", m.Verb, read[wire.CellReq](m).Cell)
+		return &wire.Empty{}, nil, nil
+	case "run":
+		q := read[wire.RunReq](m)
+		if q.Start == nil {
+			buf := make([]byte, 4096)
+			n, _ := s.tty.Read(buf)
+			fmt.Fprintf(s.tty, "hello %s", buf[:n])
+			s.tty.Close()
+			return &wire.RunResp{Session: q.Wait, Code: 7}, nil, nil
+		}
+		s.note("run %s %q attended=%v plain=%v", q.Start.Cell, q.Start.Args, q.Start.Attended, q.Start.Plain)
+		master, tty, err := openTerminal()
+		if err != nil {
+			return nil, nil, wire.Refuse(wire.CodeInternal, err.Error(), "")
+		}
+		s.tty = tty
+		fd, err := unix.FcntlInt(master.Fd(), unix.F_DUPFD_CLOEXEC, 0) // not what a finalizer closes
+		master.Close()
+		if err != nil {
+			return nil, nil, wire.Refuse(wire.CodeInternal, err.Error(), "")
+		}
+		return &wire.RunResp{Session: "run-1"}, []int{fd}, nil
+	}
+	return nil, nil, wire.Refuse(wire.CodeInternal, "no such verb "+m.Verb, "")
 }
