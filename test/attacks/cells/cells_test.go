@@ -212,6 +212,17 @@ func TestARunIsASessionOfItsOwn(t *testing.T) {
 	if len(got) != 2 {
 		t.Errorf("sessions: %v", got)
 	}
+	// No process of a run is root of this machine, not even the one that waits outside of the cell for its end.
+	procs, err := os.ReadFile(s.cgroup(s.work, first) + "/cgroup.procs")
+	if pids := strings.Fields(string(procs)); err != nil || len(pids) < 2 {
+		t.Errorf("processes of the run: %q %v", pids, err)
+	}
+	for _, pid := range strings.Fields(string(procs)) {
+		status, err := os.ReadFile("/proc/" + pid + "/status")
+		if err != nil || !strings.Contains(string(status), "\nUid:\t1") || strings.Contains(string(status), "\nGroups:\t0") {
+			t.Errorf("process %s: %v\n%s", pid, err, status)
+		}
+	}
 	list := s.doorward(0, "cell", "list").Stdout
 	for _, want := range []string{first, second, "running"} {
 		if !strings.Contains(list, want) {
