@@ -180,6 +180,19 @@ func TestARunIsInTheCell(t *testing.T) {
 	}
 }
 
+// Where the cell's own start runs something, sentinel knows of that, which nobody attends, before a run begins beside it.
+func TestWhatTheCellRunsByItselfIsKnown(t *testing.T) {
+	s := start(t, map[string]string{"cells/work.toml": "command = [\"agent\"]\n"})
+	s.begin("work2", "sleep 1000")
+	if got := s.sessions(); len(got) != 1 {
+		t.Errorf("control: %v", got)
+	}
+	s.begin("work", "sleep 1000")
+	if attended, known := s.sessions()["work/payload"]; !known || attended {
+		t.Errorf("sessions: %v", s.sessions())
+	}
+}
+
 // ps counts the processes whose command line is that.
 func ps(t *testing.T, command string) int {
 	t.Helper()
