@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -23,7 +24,37 @@ import (
 	"github.com/doorward/doorward/test/world"
 )
 
-func TestMain(m *testing.M) { world.Main(m) }
+func TestMain(m *testing.M) {
+	if len(os.Args) == 4 && os.Args[1] == "hold" {
+		if err := hold(os.Args[2], os.Args[3]); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	world.Main(m)
+}
+
+// hold starts a run, leaves its terminal open in another process, says its name and goes.
+func hold(cell, script string) error {
+	conn, err := wire.Dial(wire.PathCellsPerson, time.Minute)
+	if err != nil {
+		return err
+	}
+	var began wire.RunResp
+	fds, err := conn.Call("run", &wire.RunReq{Start: &wire.RunStart{Cell: cell, Args: []string{"/bin/sh", "-c", script}}}, &began)
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command("/bin/sleep", "100")
+	cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(fds[0]), "terminal")}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	fmt.Println(began.Session)
+	time.Sleep(500 * time.Millisecond) // it runs
+	return nil
+}
 
 type scene struct {
 	*testing.T
@@ -268,6 +299,26 @@ func TestARunIsASessionOfItsOwn(t *testing.T) {
 	s.eventually("what was stopped meanwhile is frozen", func() bool {
 		return strings.Contains(s.doorward(0, "cell", "show", "work2").Stdout, "frozen by the switch")
 	})
+}
+
+// A run ends with the connection, also where its terminal is still open somewhere and it does not hear that it is to end.
+func TestARunEndsWithItsConnection(t *testing.T) {
+	s := start(t, nil)
+	b, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(s.w.Dir, "test-bin")
+	program := filepath.Join(dir, "hold")
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755), os.WriteFile(program, b, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.ada.Run(t.Context(), program, "hold", "work", "trap '' HUP TERM INT; while :; do sleep 1; done")
+	session := strings.TrimSpace(r.Stdout)
+	if err != nil || r.Code != 0 || !strings.HasPrefix(session, "run-") {
+		t.Fatalf("%v %v", err, r)
+	}
+	s.gone(s.work, session)
 }
 
 // With a terminal at hand the session is attended, keys and the terminal's size reach the command, and ^C does not end
