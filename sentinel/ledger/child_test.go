@@ -8,8 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // childEnv names what a second process of the test binary does; its folder is the first argument after "--".
@@ -20,6 +24,7 @@ var children = map[string]func(dir string) error{
 	"write": childWrite,
 	"hold":  childHold,
 	"open":  childOpen,
+	"locks": childNoLocks,
 	"small": childSmall,
 }
 
@@ -91,3 +96,32 @@ func needRoot(t *testing.T) {
 }
 
 func pathOf(dir string) string { return filepath.Join(dir, dbName) }
+
+// childNoLocks is childOpen where no file can be locked, neither whole nor in parts, as on some network file systems: the
+// kernel refuses flock(2), or fcntl(2)'s locks if the folder's name ends in "parts".
+func childNoLocks(dir string) error {
+	call, arg := uint32(unix.SYS_FLOCK), uint32(0)
+	if strings.HasSuffix(dir, "parts") {
+		call, arg = unix.SYS_FCNTL, unix.F_SETLK
+	}
+	load := uint16(unix.BPF_LD | unix.BPF_W | unix.BPF_ABS)
+	equal := uint16(unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K)
+	ret := uint16(unix.BPF_RET | unix.BPF_K)
+	prog := []unix.SockFilter{
+		{Code: load, K: 0}, {Code: equal, K: call, Jf: 4},
+		{Code: load, K: 24}, {Code: equal, K: arg, Jt: 1}, // the second argument
+		{Code: equal, K: uint32(unix.LOCK_EX | unix.LOCK_NB), Jf: 1},
+		{Code: ret, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOLCK)},
+		{Code: ret, K: unix.SECCOMP_RET_ALLOW},
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	f := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC,
+		uintptr(unsafe.Pointer(&f)))
+	if errno != 0 {
+		return fmt.Errorf("seccomp: %w", errno)
+	}
+	return childOpen(dir)
+}

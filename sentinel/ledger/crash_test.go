@@ -202,6 +202,25 @@ func TestAD03_ASecondDaemonIsRefused(t *testing.T) {
 	}
 }
 
+// TestAD03_AFileSystemWithoutLocks is refused, with words that say so, and what is there stays as it is.
+func TestAD03_AFileSystemWithoutLocks(t *testing.T) {
+	for _, kind := range []string{"whole", "parts"} {
+		dir := filepath.Join(newDir(t), kind)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		l, _ := openAt(t, dir)
+		more(t, l, 1)
+		closeNow(t, l)
+		if got := startChild(t, "locks", dir, nil).line(t); got == "opened" || !strings.Contains(got, "lock") {
+			t.Errorf("%s: %s", kind, got)
+		}
+		if got := startChild(t, "open", dir, nil).line(t); got != "opened" {
+			t.Errorf("%s, control: with locks: %s", kind, got)
+		}
+	}
+}
+
 // TestAD03_TheWALIsDeleted while the ledger is open: its contents are saved before anything more is acknowledged.
 // After a crash: that is known at the next start.
 func TestAD03_TheWALIsDeleted(t *testing.T) {
