@@ -46,10 +46,10 @@ deb: build ## one Debian package into build/; ARCH is amd64 or arm64
 
 vm-test vm-shell: ARCH = amd64
 vm-test: deb ## a Debian 13 with systemd under QEMU (no KVM): the units, tried for real (needs root)
-	@$(GO) run ./test/vm -deb $(B)/doorward_$(VERSION)_$(ARCH).deb $(VM)
+	@$(GO) run ./test/vm -deb $(B)/doorward_$(DEB)_$(ARCH).deb $(VM)
 
 vm-shell: deb ## the same machine with a root shell in it
-	@$(GO) run ./test/vm -deb $(B)/doorward_$(VERSION)_$(ARCH).deb -shell
+	@$(GO) run ./test/vm -deb $(B)/doorward_$(DEB)_$(ARCH).deb -shell
 
 specs: ## the vendors' own descriptions, for the tests that hold requests to them
 	@$(GO) run ./specs/fetch
