@@ -124,22 +124,23 @@ func TestATakenOverDaemonReachesOnlyItsRows(t *testing.T) {
 }
 
 // The payload of a cell, as its root. What enters a cell later has the walls of the namespaces and of the cgroup; the
-// filters of system calls and socket families are the unit's, and come by descent alone.
+// filters of system calls and socket families are the unit's, and come by descent alone: a run has those of the daemon of cells.
 func TestRootOfTheCellReachesNothing(t *testing.T) {
 	args := prepareProbe(t)
 	if err := makeTree("/var/lib/doorward/cells/probe"); err != nil {
 		t.Fatal(err)
 	}
-	b, err := os.ReadFile("/usr/lib/systemd/system/doorward-cell@.service")
+	// What the unit becomes stands in the command line of a cell that runs.
+	ready(t)
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", mainPID(t, "doorward-cell@work.service")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, start, _ := strings.Cut(strings.ReplaceAll(string(b), "\\\n", ""), "\nExecStart=")
-	start, _, _ = strings.Cut(start, "\n")
-	start, ok := strings.CutSuffix(start, "sleep infinity")
-	if !ok {
-		t.Fatalf("the cell's unit starts another command: %q", start)
+	start, ok := strings.CutSuffix(strings.ReplaceAll(strings.TrimSuffix(string(b), "\x00"), "\x00", " "), "sleep infinity")
+	if !ok || !strings.Contains(start, "--console=passive") || strings.Count(start, "work") != 2 {
+		t.Fatalf("the cell's unit became another command: %q", start)
 	}
+	start = strings.ReplaceAll(start, "work", "probe") // its name and its folder
 	start = strings.Replace(start, "--console=passive", "--console=pipe", 1) + probe + " " + strings.Join(args, " ")
 	const unit = "doorward-cell@probe.service"
 	in := func(more string) outcome {
