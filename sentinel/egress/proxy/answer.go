@@ -282,10 +282,10 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// flush sends what there is as one chunk, behind the head if that is still due.
+// flush sends what there is as one chunk, behind the head if that is still due: of an answer that breaks off the worker
+// has the status then, though all of the body so far is held back.
 func (o *output) flush() error {
-	x := o.x
-	if len(x.text) == 0 {
+	if len(o.x.text) == 0 && o.chunked {
 		return nil
 	}
 	if !o.chunked {
