@@ -54,9 +54,6 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	if err := fit(abs, os.Geteuid()); err != nil {
-		return err
-	}
 	if err := os.Setenv("DOORWARD_PREFIX", abs); err != nil {
 		return err
 	}
@@ -67,6 +64,10 @@ func run() error {
 	}
 	if !inside {
 		os.Exit(code)
+	}
+	// Not before: this program is also the first process of the cells, which may not see where it lies.
+	if err := fit(abs, os.Geteuid()); err != nil {
+		return err
 	}
 	if !ground.Inside() {
 		return errors.New("there is no cgroup v2 here, by which Doorward knows who calls: boot with systemd's unified " +
