@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -30,21 +31,38 @@ func frame(w io.Writer, kind, flags byte, stream uint32, body []byte) error {
 	return err
 }
 
+// rawH2 serves connections of HTTP/2 by serve, which gets each behind the client's preface.
+func rawH2(t *testing.T, c *ca, serve func(net.Conn)) netip.AddrPort {
+	t.Helper()
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{c.leaf(t, hour(), "vendor-a.test")},
+		NextProtos: []string{"h2"}})
+	if err != nil {
+		t.Skipf("loopback skipped: %v", err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				_, _ = io.CopyN(io.Discard, conn, 24)
+				serve(conn)
+			}()
+		}
+	}()
+	return ln.Addr().(*net.TCPAddr).AddrPort()
+}
+
 // A server that sends frames without end that are no answer is dropped with the request that was given up: it does not
 // keep egress reading, and the next request is not put on the same connection.
 func TestAnHTTP2FloodEndsWithItsRequest(t *testing.T) {
 	c := newCA(t)
 	var flood atomic.Bool
 	begun, ended := make(chan struct{}, 1), make(chan struct{}, 1)
-	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{c.leaf(t, hour(), "vendor-a.test")},
-		NextProtos: []string{"h2"}})
-	if err != nil {
-		t.Skipf("loopback skipped: %v", err)
-	}
-	defer ln.Close()
 	serve := func(conn net.Conn) {
-		defer conn.Close()
-		_, _ = io.CopyN(io.Discard, conn, 24) // the preface
 		_ = frame(conn, 4, 0, 0, nil)
 		var head [9]byte
 		for {
@@ -70,16 +88,7 @@ func TestAnHTTP2FloodEndsWithItsRequest(t *testing.T) {
 			return
 		}
 	}
-	go func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go serve(conn)
-		}
-	}()
-	addr := ln.Addr().(*net.TCPAddr).AddrPort()
+	addr := rawH2(t, c, serve)
 	w := newWorld(t, func(s *Server) { s.H2After = -1 })
 	w.grant("g", c, addr)
 	w.grant("flood", c, addr)
@@ -181,15 +190,7 @@ func TestTooLargeIsToldByOneBlockMore(t *testing.T) {
 // ends in an error.
 func TestAnHTTP2AnswerThatEndsBeforeTheBody(t *testing.T) {
 	c := newCA(t)
-	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{c.leaf(t, hour(), "vendor-a.test")},
-		NextProtos: []string{"h2"}})
-	if err != nil {
-		t.Skipf("loopback skipped: %v", err)
-	}
-	defer ln.Close()
 	serve := func(conn net.Conn) {
-		defer conn.Close()
-		_, _ = io.CopyN(io.Discard, conn, 24)                          // the preface
 		_ = frame(conn, 4, 0, 0, []byte{0, 4, 0x7f, 0xff, 0xff, 0xff}) // as much of a body as it likes
 		_ = frame(conn, 8, 0, 0, []byte{0x7f, 0, 0, 0})
 		var head [9]byte
@@ -205,16 +206,7 @@ func TestAnHTTP2AnswerThatEndsBeforeTheBody(t *testing.T) {
 			}
 		}
 	}
-	go func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go serve(conn)
-		}
-	}()
-	addr := ln.Addr().(*net.TCPAddr).AddrPort()
+	addr := rawH2(t, c, serve)
 	w := newWorld(t, func(s *Server) { s.H2After = -1 })
 	file := bytes.Repeat([]byte("x"), 900<<10)
 	w.grant("g", c, addr, func(r *wire.ResolveResp) {
