@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -168,12 +169,14 @@ func openFiles(t *testing.T) int {
 
 func TestCallReturnsTheOtherEndsRefusal(t *testing.T) {
 	a, b := pair(t)
-	go func() {
+	var other sync.WaitGroup
+	defer other.Wait() // no Close beside a Read
+	other.Go(func() {
 		m, _, err := b.Read()
 		if err == nil {
 			b.Write(&Msg{ID: m.ID, Err: Refuse(CodeNotAllowed, "the policy denies it", "ask the person")})
 		}
-	}()
+	})
 	var e *Error
 	if _, err := a.Call("decide", &DecideReq{}, &DecideResp{}); !errors.As(err, &e) || e.Code.Exit() != ExitDenied {
 		t.Fatalf("got %v", err)
