@@ -96,7 +96,7 @@ func TestATakenOverDaemonReachesOnlyItsRows(t *testing.T) {
 	for unit, may := range map[string]outcome{
 		"doorward-worker@dav.service": {"socket authd-worker", "socket egress-worker", "socket sentinel-worker"},
 		"doorward-egress.service":     {"socket authd-egress", "socket sentinel-egress", "tcp"},
-		"doorward-sentinel.service":   {"ledger", "socket authd-sentinel", "socket egress-sentinel", "socket worker-sentinel"},
+		"doorward-sentinel.service":   {"ledger", "socket authd-sentinel", "socket cells-sentinel", "socket egress-sentinel", "socket worker-sentinel"},
 		"doorward-authd.service":      {"authd-store", "credentials"},
 	} {
 		t.Run(unit, func(t *testing.T) {
