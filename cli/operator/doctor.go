@@ -15,20 +15,13 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/doorward/doorward/cli/operator/machine"
 	"github.com/doorward/doorward/internal/describe"
 	"github.com/doorward/doorward/internal/leaks"
 	"github.com/doorward/doorward/internal/wire"
 )
-
-// finding is one line of doctor.
-type finding struct {
-	OK   bool   `json:"ok"`
-	What string `json:"what"`
-	Next string `json:"next,omitempty"`
-}
 
 func (a *app) doctorCmd() *cobra.Command {
 	var leak bool
@@ -60,107 +53,76 @@ clean.`,
 	return c
 }
 
+// doctor tries what it can and prints what it found.
 func (a *app) doctor() error {
-	list := append([]finding{kernel(), cgroups(), descriptions()}, daemons()...)
+	list := a.findings()
+	count := map[machine.State]int{}
 	for _, f := range list {
-		a.fails = a.fails || !f.OK
+		count[f.State]++
 	}
+	a.fails = count[machine.Wrong] > 0
 	if a.json {
-		return a.value(map[string]any{"items": list})
+		return a.value(map[string]any{"items": list, "wrong": count[machine.Wrong], "weak": count[machine.Weak],
+			"untried": count[machine.Untried]})
 	}
+	word := map[machine.State]string{machine.OK: "ok", machine.Weak: "weak", machine.Wrong: "WRONG", machine.Untried: "untried"}
 	for _, f := range list {
-		if f.OK {
-			a.line("ok     %s", f.What)
-			continue
-		}
-		a.line("WRONG  %s", f.What)
+		a.line("%-8s %s", word[f.State], f.What)
 		if f.Next != "" {
-			a.line("       next: %s", f.Next)
+			a.line("         next: %s", f.Next)
 		}
 	}
+	a.note(fmt.Sprintf("%d wrong, %d weak, %d not tried, %d ok", count[machine.Wrong], count[machine.Weak],
+		count[machine.Untried], count[machine.OK]))
 	return nil
 }
 
-// kernel holds the running kernel to the floor of 6.8.
-func kernel() finding {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return finding{What: "kernel: " + err.Error()}
-	}
-	release := unix.ByteSliceToString(u.Release[:])
-	major, rest, _ := strings.Cut(release, ".")
-	minor, _, _ := strings.Cut(rest, ".")
-	x, errX := strconv.Atoi(major)
-	y, errY := strconv.Atoi(strings.TrimRight(minor, "-+abcdefghijklmnopqrstuvwxyz"))
-	if errX != nil || errY != nil || x < 6 || x == 6 && y < 8 {
-		return finding{What: "kernel " + release, Next: "callers are known from the kernel since 6.8: install a newer one"}
-	}
-	return finding{OK: true, What: "kernel " + release}
+// findings are those of the machine, then of what the daemons say.
+func (a *app) findings() []machine.Finding {
+	return slices.Concat(machine.Kernel(), []machine.Finding{descriptions()}, daemons())
 }
 
-// cgroupRoot is where cgroup2 is mounted, or "".
-func cgroupRoot() string {
-	b, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return ""
-	}
-	root := ""
-	for l := range strings.Lines(string(b)) {
-		before, after, ok := strings.Cut(l, " - ")
-		if f := strings.Fields(before); ok && len(f) > 4 && f[3] == "/" && strings.HasPrefix(after, "cgroup2 ") {
-			root = f[4] // the newest mount covers older ones
-		}
-	}
-	return root
-}
-
-func cgroups() finding {
-	root := cgroupRoot()
-	if root == "" {
-		return finding{What: "cgroup v2 is not mounted", Next: "boot with systemd's unified hierarchy"}
-	}
-	return finding{OK: true, What: "cgroup v2 at " + root}
-}
-
-func descriptions() finding {
+func descriptions() machine.Finding {
+	const check = "connectors"
 	dir, err := describe.Dir()
 	if err != nil {
-		return finding{What: err.Error()}
+		return machine.Bad(check, "reinstall doorward", "%s", err.Error())
 	}
 	var names []string
 	for _, name := range installed(dir) {
 		d, err := describe.Load(dir, name)
 		if err != nil {
-			return finding{What: "description of " + name + ": " + err.Error(), Next: "reinstall doorward"}
+			return machine.Bad(check, "reinstall doorward", "description of %s: %s", name, err.Error())
 		}
 		names = append(names, fmt.Sprintf("%s (%d methods)", d.Vendor, len(d.Methods)))
 	}
 	if len(names) == 0 {
-		return finding{What: "no connector is installed in " + dir, Next: "reinstall doorward"}
+		return machine.Bad(check, "reinstall doorward", "no connector is installed in %s", dir)
 	}
-	return finding{OK: true, What: "connectors: " + strings.Join(names, ", ")}
+	return machine.Ok(check, "connectors: %s", strings.Join(names, ", "))
 }
 
 // daemons asks each daemon that a person may ask.
-func daemons() []finding {
-	list := make([]finding, 0, 4)
+func daemons() []machine.Finding {
+	list := make([]machine.Finding, 0, 4)
 	say := func(name string, err error) {
-		if err == nil {
-			list = append(list, finding{OK: true, What: name + " answers"})
-			return
-		}
-		f := finding{What: name + ": " + err.Error()}
-		if e, ok := err.(*wire.Error); ok { //nolint:errorlint // ask returns it bare
-			f.What, f.Next = name+": "+string(e.Code)+": "+e.Reason, e.Next
-			if f.Next == "doorward doctor" {
-				f.Next = "start it: systemctl start doorward-" + name + ".socket; journalctl -u doorward-" + name +
-					" says why it is down"
+		check := "answers." + name
+		var e *wire.Error
+		switch {
+		case err == nil:
+			list = append(list, machine.Ok(check, "%s answers", name))
+		case !errors.As(err, &e):
+			list = append(list, machine.Bad(check, "journalctl -u doorward-"+name, "%s: %v", name, machine.Detail(err.Error())))
+		default:
+			next := e.Next
+			if next == "doorward doctor" {
+				next = "start it: systemctl start doorward-" + name + ".socket; journalctl -u doorward-" + name + " says why it is down"
 			}
 			if e.Code == wire.CodeLocked {
-				f.Next = "doorward unlock"
+				next = "doorward unlock"
 			}
+			list = append(list, machine.Bad(check, next, "%s: %s: %s", name, string(e.Code), machine.Detail(e.Reason)))
 		}
-		list = append(list, f)
 	}
 	_, err := ask[wire.PendingResp](wire.PathApprove, "pending", &wire.Empty{})
 	say("sentinel", err)
@@ -168,9 +130,8 @@ func daemons() []finding {
 	say("authd", err)
 	for _, acc := range all {
 		if acc.Health != "" {
-			list = append(list, finding{What: "account " + acc.Name + " of " + acc.Vendor + ": " + string(acc.Health),
-				Next: "doorward account test " + acc.Name + "; then doorward account add " + acc.Vendor + " " + acc.Name +
-					" --replace"})
+			list = append(list, machine.Bad("account.health", "doorward account test NAME; then doorward account add "+acc.Vendor+
+				" NAME --replace", "account %s of %s: %s", machine.Name(acc.Name), acc.Vendor, string(acc.Health)))
 		}
 	}
 	return list
@@ -183,7 +144,7 @@ func (a *app) leaks(from *source, files []string) error {
 	if os.Geteuid() != 0 {
 		return wire.Refuse(wire.CodeNotAllowed, "only root can read other processes", "run it as root")
 	}
-	root := cgroupRoot()
+	root := machine.CgroupRoot()
 	if root == "" {
 		return wire.Refuse(wire.CodeUnavailable, "cgroup v2 is not mounted", "boot with systemd's unified hierarchy")
 	}
