@@ -38,9 +38,11 @@ WantedBy=multi-user.target
 // base is a disk with its kernel and initrd.
 type base struct{ disk, kernel, initrd string }
 
-// makeBase makes the base, or takes the one that was made from the same recipe.
-func makeBase(ctx context.Context, cache string) (base, error) {
-	const suite = "trixie"
+// makeBase makes a base, or takes the one that was made from the same recipe. Debian's suite names it; empty is Debian 13.
+func makeBase(ctx context.Context, cache, suite string) (base, error) {
+	if suite == "" {
+		suite = "trixie"
+	}
 	sum := sha256.Sum256([]byte(suite + strings.Join(packages, " ") + starter))
 	dir := filepath.Join(cache, suite+"-"+hex.EncodeToString(sum[:6]))
 	b := base{filepath.Join(dir, "disk.img"), filepath.Join(dir, "vmlinuz"), filepath.Join(dir, "initrd.img")}

@@ -18,20 +18,28 @@ import (
 	"golang.org/x/term"
 )
 
-// start is what the machine runs. The third disk takes a tar file as it is.
-const start = `#!/bin/sh
+// start is what the machine runs; what is chosen stands before it, as shell variables. The third disk takes a tar file as
+// it is.
+const start = `
 # Without a size of its own the terminal makes programs wrap.
 stty -F /dev/ttyS1 raw -echo
 export DOORWARD_IN_VM=1 HOME=/root TERM=dumb OUT=/run/out GOTRACEBACK=all
 mkdir -p $OUT
 cd /tmp
-if [ -e /bench/shell ]; then
-	/bench/inside.test -test.run '^$'
+# The clock passes over every wait, one for the disk too: what is read while a time limit runs is to be in memory by then.
+find /bench /etc /usr/bin /usr/sbin /usr/lib/systemd /usr/lib/x86_64-linux-gnu -xdev -type f -exec cat {} + >/dev/null
+if [ -n "$installed" ]; then
+	mkdir -p /etc/sysusers.d
+	printf 'u ada 1000 -\nm ada doorward\nu eve 1001 -\n' >/etc/sysusers.d/bench.conf
+	dpkg -i /bench/doorward.deb && systemd-sysusers || { echo "bench: no package"; exit 1; }
+fi
+if [ -n "$shell" ]; then
+	/bench/tests -test.run '^$'
 	echo "Doorward is installed and runs. ` + "`exit`" + ` ends the machine."
 	stty -F /dev/ttyS1 sane
 	exec setsid --ctty --wait bash -l </dev/ttyS1
 fi
-/bench/inside.test -test.v -test.timeout=60m -test.run "$(cat /bench/only)"
+/bench/tests -test.v -test.timeout=90m -test.run "$run" -test.skip "$skip"
 echo "bench: end $?"
 journalctl --no-pager -o short-monotonic > $OUT/journal.txt
 dmesg > $OUT/dmesg.txt
@@ -42,14 +50,16 @@ sync
 // outSize bounds in bytes what a run may bring back.
 const outSize = 256 << 20
 
+// machine is what one suite runs in.
 type machine struct {
-	base  base
+	suite
+	disks base
 	dir   string // for disks, console and what comes back
 	shell bool
 }
 
 // load makes the second disk: the package, the tests, and what they need.
-func (m *machine) load(ctx context.Context, root, deb, only string) error {
+func (m *machine) load(ctx context.Context, root, deb string) error {
 	tree := filepath.Join(m.dir, "bench")
 	if err := os.MkdirAll(tree, 0o755); err != nil {
 		return err
@@ -57,23 +67,11 @@ func (m *machine) load(ctx context.Context, root, deb, only string) error {
 	if err := os.Link(deb, filepath.Join(tree, "doorward.deb")); err != nil {
 		return fmt.Errorf("take the package: %w; `make deb` makes it", err)
 	}
-	for _, args := range [][]string{
-		{"test", "-c", "-o", filepath.Join(tree, "inside.test"), "./test/vm/inside"},
-		{"build", "-o", filepath.Join(tree, "ask"), "./test/world/ask"},
-		{"build", "-o", filepath.Join(tree, "probe"), "./test/vm/inside/probe"},
-	} {
-		cmd := exec.CommandContext(ctx, "go", args...)
-		cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
-		if b, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, b)
-		}
+	err := build(ctx, root, "test", "-c", "-o", filepath.Join(tree, "tests"), m.pkg)
+	for program, pkg := range programs {
+		err = errors.Join(err, build(ctx, root, "build", "-o", filepath.Join(tree, program), pkg))
 	}
-	err := errors.Join(os.WriteFile(filepath.Join(tree, "start"), []byte(start), 0o755),
-		os.WriteFile(filepath.Join(tree, "only"), []byte(only), 0o644))
-	if m.shell {
-		err = errors.Join(err, os.WriteFile(filepath.Join(tree, "shell"), nil, 0o644))
-	}
-	if err != nil {
+	if err := errors.Join(err, os.WriteFile(filepath.Join(tree, "start"), []byte(m.script()), 0o755)); err != nil {
 		return err
 	}
 	if err := makeDisk(ctx, filepath.Join(m.dir, "bench.img"), tree, 256<<20); err != nil {
@@ -86,44 +84,94 @@ func (m *machine) load(ctx context.Context, root, deb, only string) error {
 	return errors.Join(out.Truncate(outSize), out.Close(), os.RemoveAll(tree))
 }
 
-// boot runs the machine to its end.
-func (m *machine) boot(ctx context.Context) error {
-	console := filepath.Join(m.dir, "console.log")
+// script is start with what is chosen.
+func (m *machine) script() string {
+	var b strings.Builder
+	b.WriteString("#!/bin/sh\n")
+	set := func(name, value string) {
+		fmt.Fprintf(&b, "%s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
+	}
+	set("run", m.run)
+	set("skip", m.skip)
+	flag := func(name string, on bool) {
+		if on {
+			set(name, "yes")
+		}
+	}
+	flag("shell", m.shell)
+	flag("installed", m.installed)
+	for _, e := range m.env {
+		name, value, _ := strings.Cut(e, "=")
+		set(name, value)
+		b.WriteString("export " + name + "\n")
+	}
+	// Which boot it is stands in the kernel's command line, which no cut of the power takes back.
+	b.WriteString("export DOORWARD_BOOT=$(sed 's/.*doorward.boot=//; s/ .*//' /proc/cmdline)\n" + start)
+	return b.String()
+}
+
+// qemu is the machine's command, for its nth boot.
+func (m *machine) qemu(ctx context.Context, n int) *exec.Cmd {
 	drive := func(path, more string) string { return "file=" + path + ",if=virtio,format=raw" + more }
-	cmd := exec.CommandContext(ctx, "nice", "-n", "5", "qemu-system-x86_64",
+	root := drive(m.disks.disk, ",snapshot=on")
+	if m.boots > 1 { // what is synced is on it when the machine is reset, and what is not is not
+		root = drive(filepath.Join(m.dir, "disk.img"), ",cache=writethrough")
+	}
+	return exec.CommandContext(ctx, "nice", "-n", "5", "qemu-system-x86_64",
 		// The machine's clock counts its instructions, and passes over what it would sleep: on a busy host it is slow, and
 		// does not notice. By the host's clock it measures its CPU wrong, and every time limit in it is hit. That takes one
 		// CPU; two have also been seen to die of code that one patches while the other runs it.
 		"-accel", "tcg", "-icount", "shift=1,sleep=off", "-rtc", "clock=vm", "-cpu", "max", "-smp", "1",
 		"-m", "3072", "-display", "none", "-monitor", "none",
-		"-no-reboot", "-nic", "none", "-serial", "file:"+console,
+		"-no-reboot", "-nic", "none", "-serial", fmt.Sprintf("file:%s", m.console(n)),
 		"-chardev", "stdio,id=out,signal=off", "-serial", "chardev:out",
-		"-drive", drive(m.base.disk, ",snapshot=on"),
+		"-drive", root,
 		"-drive", drive(filepath.Join(m.dir, "bench.img"), ",readonly=on"),
 		"-drive", drive(filepath.Join(m.dir, "out.tar"), ""),
-		"-kernel", m.base.kernel, "-initrd", m.base.initrd,
-		"-append", "root=/dev/vda rw console=ttyS0 panic=-1 mitigations=off")
-	cmd.Stderr = os.Stderr
-	if m.shell {
-		if term.IsTerminal(int(os.Stdin.Fd())) {
-			old, err := term.MakeRaw(int(os.Stdin.Fd()))
-			if err != nil {
-				return err
-			}
-			defer func() { _ = term.Restore(int(os.Stdin.Fd()), old) }()
-		}
-		cmd.Stdin, cmd.Stdout = os.Stdin, os.Stdout
-		return cmd.Run()
+		"-kernel", m.disks.kernel, "-initrd", m.disks.initrd,
+		"-append", strings.TrimSpace(fmt.Sprintf("root=/dev/vda rw console=ttyS0 panic=-1 mitigations=off doorward.boot=%d %s", n, m.kernel)))
+}
+
+func (m *machine) console(n int) string {
+	if n == 1 {
+		return filepath.Join(m.dir, "console.log")
 	}
+	return filepath.Join(m.dir, fmt.Sprintf("console-%d.log", n))
+}
+
+// boot runs the machine to its end, as often as its suite says, and takes what came back apart.
+func (m *machine) boot(ctx context.Context) (results, error) {
+	var r results
+	if m.boots > 1 {
+		copied := filepath.Join(m.dir, "disk.img")
+		if err := command(ctx, "cp", "--sparse=always", "--reflink=auto", m.disks.disk, copied); err != nil {
+			return r, err
+		}
+		defer os.Remove(copied)
+	}
+	begin := time.Now()
+	for n := 1; n <= max(m.boots, 1) && !r.ended; n++ {
+		if err := m.once(ctx, n, &r); err != nil {
+			return r, fmt.Errorf("%w; its console: %s", err, m.console(n))
+		}
+	}
+	fmt.Printf("%s: the machine ran for %.0f s; journal and more: %s\n", m.name, time.Since(begin).Seconds(), m.dir)
+	if err := errors.Join(m.unpack(), r.err()); err != nil {
+		return r, fmt.Errorf("%s: %w; its console: %s", m.name, err, m.console(1))
+	}
+	return r, nil
+}
+
+func (m *machine) once(ctx context.Context, n int, r *results) error {
+	cmd := m.qemu(ctx, n)
+	cmd.Stderr = os.Stderr
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
 	}
-	begin := time.Now()
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	var r results
 	lines := bufio.NewScanner(pipe)
 	for lines.Scan() {
 		line := strings.TrimRight(lines.Text(), "\r")
@@ -131,24 +179,35 @@ func (m *machine) boot(ctx context.Context) error {
 		r.take(line)
 	}
 	err = cmd.Wait()
-	fmt.Printf("the machine ran for %.0f s; journal and more: %s\n", time.Since(begin).Seconds(), m.dir)
 	if ctx.Err() != nil {
-		return fmt.Errorf("the machine was killed: %w; its console: %s", ctx.Err(), console)
+		return fmt.Errorf("the machine was killed: %w", ctx.Err())
 	}
 	if err != nil {
 		return fmt.Errorf("qemu: %w", err)
 	}
-	if err := errors.Join(m.unpack(), r.err()); err != nil {
-		return fmt.Errorf("%w; its console: %s", err, console)
-	}
 	return nil
+}
+
+// person gives the terminal to the machine.
+func (m *machine) person(ctx context.Context) error {
+	cmd := m.qemu(ctx, 1)
+	if term.IsTerminal(int(os.Stdin.Fd())) {
+		old, err := term.MakeRaw(int(os.Stdin.Fd()))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = term.Restore(int(os.Stdin.Fd()), old) }()
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	return cmd.Run()
 }
 
 // results are what the tests said.
 type results struct {
-	passed   int
-	bad      []string // failed or skipped
-	finished bool
+	passed int
+	bad    []string // failed or skipped
+	ended  bool
+	well   bool
 }
 
 func (r *results) take(line string) {
@@ -158,8 +217,8 @@ func (r *results) take(line string) {
 		r.passed++
 	case strings.HasPrefix(trimmed, "--- FAIL:"), strings.HasPrefix(trimmed, "--- SKIP:"):
 		r.bad = append(r.bad, strings.TrimPrefix(trimmed, "--- "))
-	case line == "bench: end 0":
-		r.finished = true
+	case strings.HasPrefix(line, "bench: end "):
+		r.ended, r.well = true, line == "bench: end 0"
 	}
 }
 
@@ -167,12 +226,11 @@ func (r *results) err() error {
 	switch {
 	case len(r.bad) > 0:
 		return fmt.Errorf("%d passed, %d did not:\n  %s", r.passed, len(r.bad), strings.Join(r.bad, "\n  "))
-	case !r.finished:
+	case !r.well:
 		return errors.New("the tests did not end well")
 	case r.passed == 0:
 		return errors.New("no test ran")
 	}
-	fmt.Printf("VM ground: %d passed\n", r.passed)
 	return nil
 }
 

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/doorward/doorward/test/world"
+	"golang.org/x/sys/unix"
 )
 
 // errSkipped wraps what this machine lacks.
@@ -40,8 +41,9 @@ func main() {
 func run() error {
 	shell := flag.Bool("shell", false, "boot with the build installed and give a root shell; its end is the machine's")
 	deb := flag.String("deb", "", "the package `FILE` to install, as `make deb` makes it")
-	only := flag.String("run", "", "run only the tests that match this `PATTERN`, as go test -run does")
-	limit := flag.Duration("timeout", 20*time.Minute, "kill the machine after so long")
+	only := flag.String("run", "", "run only the tests that match this `PATTERN`, as go test -run does, of any suite")
+	full := flag.Bool("full", false, "run every suite, and of each every test")
+	limit := flag.Duration("timeout", 30*time.Minute, "kill a machine after so long")
 	flag.Parse()
 	if err := lacking(); err != nil {
 		return err
@@ -52,31 +54,69 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	cache := os.Getenv("DOORWARD_VM_CACHE")
-	if cache == "" {
-		cache = filepath.Join(root, "build", "vm")
-	}
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return err
-	}
-	b, err := makeBase(ctx, cache)
-	if err != nil {
-		return err
-	}
 	out := filepath.Join(root, "build", "vm-last") // of this run; the next one's overwrites it
 	if err := errors.Join(os.RemoveAll(out), os.MkdirAll(out, 0o755)); err != nil {
 		return err
 	}
-	m := &machine{base: b, dir: out, shell: *shell}
-	if err := m.load(ctx, root, *deb, *only); err != nil {
+	if *shell {
+		m, err := prepare(ctx, suites[0], root, out, *deb, true)
+		if err != nil {
+			return err
+		}
+		return m.person(ctx)
+	}
+	chosen, err := choose(ctx, root, out, *only, *full)
+	if err != nil {
 		return err
 	}
-	if !*shell {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, *limit)
-		defer cancel()
+	passed, errs := 0, []error(nil)
+	for _, s := range chosen {
+		fmt.Printf("== suite %s\n", s.name)
+		r, err := try(ctx, s, root, filepath.Join(out, s.name), *deb, *limit)
+		passed += r.passed
+		errs = append(errs, err)
 	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	fmt.Printf("VM ground: %d passed\n", passed)
+	return nil
+}
+
+// try runs one suite.
+func try(ctx context.Context, s suite, root, dir, deb string, limit time.Duration) (results, error) {
+	m, err := prepare(ctx, s, root, dir, deb, false)
+	if err != nil {
+		return results{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	return m.boot(ctx)
+}
+
+// prepare has everything in place for the machine of a suite.
+func prepare(ctx context.Context, s suite, root, dir, deb string, shell bool) (*machine, error) {
+	cache := os.Getenv("DOORWARD_VM_CACHE")
+	if cache == "" {
+		cache = filepath.Join(root, "build", "vm")
+	}
+	if err := errors.Join(os.MkdirAll(cache, 0o755), os.MkdirAll(dir, 0o755)); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(cache, ".lock"), os.O_CREATE|os.O_RDWR, 0o644) // others may use the same cache
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return nil, fmt.Errorf("wait for another who makes the base: %w", err)
+	}
+	b, err := makeBase(ctx, cache, s.base)
+	if err != nil {
+		return nil, err
+	}
+	m := &machine{suite: s, disks: b, dir: dir, shell: shell}
+	return m, m.load(ctx, root, deb)
 }
 
 // lacking says what this machine has to have and has not.

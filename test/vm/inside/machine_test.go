@@ -43,7 +43,8 @@ var (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if os.Getenv("DOORWARD_IN_VM") == "" {
-		if err := flag.Set("test.run", "^TestTheGround$"); err != nil {
+		// Elsewhere none of them runs; `make vm-test` asks for their names.
+		if err := flag.Set("test.run", "^$"); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
@@ -61,13 +62,6 @@ func TestMain(m *testing.M) {
 		gh.Close()
 	}
 	os.Exit(code)
-}
-
-// TestTheGround says, where the tests of all packages run, that those of this one did not.
-func TestTheGround(t *testing.T) {
-	if os.Getenv("DOORWARD_IN_VM") == "" {
-		t.Skip("VM ground: `make vm-test` runs it, in a machine of its own")
-	}
 }
 
 // run runs a program to its end and returns what it said.

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// suite is one test binary in a machine that is fresh for it.
+type suite struct {
+	name string // also of its folder of what comes back
+	pkg  string // of the tests
+	// run and skip choose the tests that are this suite's, as the flags of go test do; empty is all, and none. A test
+	// whose name begins with TestFull is left to `make vm-test-full`.
+	run, skip string
+	// smoke are those of them that `make vm-test` runs; empty is all.
+	smoke string
+	// full keeps the whole suite to `make vm-test-full`.
+	full bool
+	// installed has the package and the users of the tests in place before the tests begin; others do that themselves.
+	installed bool
+	env       []string // of the tests, NAME=VALUE
+	base      string   // what is booted, see makeBase; empty is Debian 13
+	kernel    string   // what the kernel's command line has besides
+	// boots above 1 keep the disk, and boot the machine again when it was reset before the tests ended, up to so many
+	// times. The tests run from their beginning each time; DOORWARD_BOOT counts from 1. To them a reset (as by
+	// /proc/sysrq-trigger) is a cut of the power: what was not synced is lost.
+	boots int
+}
+
+// suites are all of them. Each costs a boot, about a minute.
+var suites = []suite{
+	{name: "inside", pkg: "./test/vm/inside"},
+}
+
+// choose are the suites of a run, and for each what its tests are held to. only is the person's choice of tests.
+func choose(ctx context.Context, root, dir, only string, full bool) ([]suite, error) {
+	var out []suite
+	for _, s := range suites {
+		switch {
+		case only != "":
+			has, err := s.has(ctx, root, dir, only)
+			if err != nil {
+				return nil, err
+			}
+			if !has {
+				continue
+			}
+			s.run = only
+		case full:
+		case s.full:
+			continue
+		default:
+			if s.smoke != "" {
+				s.run = s.smoke
+			}
+			s.skip = strings.TrimPrefix(s.skip+"|^TestFull", "|")
+		}
+		out = append(out, s)
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("no test of any suite matches %q", only)
+	}
+	return out, nil
+}
+
+// has says whether a test of the suite matches the pattern.
+func (s *suite) has(ctx context.Context, root, dir, pattern string) (bool, error) {
+	top := regexp.MustCompile(`/[^|)]*`).ReplaceAllString(pattern, "") // without what chooses subtests
+	binary := filepath.Join(dir, "list.test")
+	defer os.Remove(binary)
+	if err := build(ctx, root, "test", "-c", "-o", binary, s.pkg); err != nil {
+		return false, err
+	}
+	cmd := exec.CommandContext(ctx, binary, "-test.list", top)
+	cmd.Env = append(os.Environ(), s.env...)
+	b, err := cmd.CombinedOutput()
+	if err != nil {
+		return false, fmt.Errorf("list the tests of %s: %w\n%s", s.pkg, err, b)
+	}
+	mine, theirs := regexp.MustCompile(s.run), regexp.MustCompile(s.skip)
+	for name := range strings.Lines(string(b)) {
+		name = strings.TrimSpace(name)
+		if name != "" && mine.MatchString(name) && (s.skip == "" || !theirs.MatchString(name)) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// build runs the go command in the module.
+func build(ctx context.Context, root string, args ...string) error {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if b, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, b)
+	}
+	return nil
+}
+
+// programs are what tests find on the second disk, by name: a machine without Go cannot build them.
+var programs = map[string]string{
+	"ask":   "./test/world/ask",
+	"probe": "./test/vm/inside/probe",
+}
