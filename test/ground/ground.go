@@ -34,6 +34,8 @@ const (
 	stageInit   = "init"
 	stageInside = "inside"
 	stageAbsent = "absent"
+	// The bench of test/vm says it: the machine itself is the ground, and systemd its process 1.
+	stageSystemd = "systemd"
 )
 
 const prefix = "doorward-test-"
@@ -41,7 +43,7 @@ const prefix = "doorward-test-"
 // Cgroup is where cgroup2 is mounted inside.
 const Cgroup = "/sys/fs/cgroup"
 
-// Dir is an empty directory inside, in memory, that is gone with the ground.
+// Dir is an empty directory inside that is gone with the ground.
 const Dir = "/srv"
 
 // Main is TestMain for a package with tests on the host ground. It does not return. Where the ground is missing the
@@ -67,14 +69,17 @@ func Need(t testing.TB) {
 }
 
 // Inside says whether this process stands on a ground of its own.
-func Inside() bool { return os.Getenv(stage) == stageInside }
+func Inside() bool { return os.Getenv(stage) == stageInside || Systemd() }
+
+// Systemd says whether that ground is the machine of test/vm, all of it, where systemd is process 1.
+func Systemd() bool { return os.Getenv(stage) == stageSystemd }
 
 // Enter runs this program again on a ground of its own and waits for it. It returns inside=true in the program that is
 // to go on: the one on the ground, or this one where the ground is missing (then Inside is false). Otherwise the
 // program has run inside, and code is its exit code.
 func Enter() (inside bool, code int, err error) {
 	switch os.Getenv(stage) {
-	case stageInside, stageAbsent:
+	case stageInside, stageAbsent, stageSystemd:
 		return true, 0, nil
 	case stageInit:
 		code, err := first()

@@ -34,7 +34,11 @@ func (r *rig) moveState(size string) string {
 	if err := os.CopyFS(state, os.DirFS(kept)); err != nil {
 		r.t.Fatal(err)
 	}
-	err := filepath.WalkDir(state, func(p string, e fs.DirEntry, err error) error {
+	uid, err := r.User("sentinel")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	err = filepath.WalkDir(state, func(p string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -42,7 +46,7 @@ func (r *rig) moveState(size string) string {
 		if e.IsDir() {
 			mode = 0o700
 		}
-		return errors.Join(os.Chown(p, world.UIDSentinel, world.UIDSentinel), os.Chmod(p, mode))
+		return errors.Join(os.Chown(p, uid, uid), os.Chmod(p, mode))
 	})
 	if err != nil {
 		r.t.Fatal(err)

@@ -37,6 +37,8 @@ type suite struct {
 // suites are all of them. Each costs a boot, about a minute.
 var suites = []suite{
 	{name: "inside", pkg: "./test/vm/inside"},
+	{name: "scenario", pkg: "./test/scenario", smoke: "^TestTheWholePath$", installed: true,
+		env: []string{"DOORWARD_GROUND=systemd", "DOORWARD_PROGRAMS=/bench", "TMPDIR=/srv"}},
 }
 
 // choose are the suites of a run, and for each what its tests are held to. only is the person's choice of tests.
@@ -106,6 +108,10 @@ func build(ctx context.Context, root string, args ...string) error {
 
 // programs are what tests find on the second disk, by name: a machine without Go cannot build them.
 var programs = map[string]string{
-	"ask":   "./test/world/ask",
-	"probe": "./test/vm/inside/probe",
+	"ask":      "./test/world/ask",
+	"probe":    "./test/vm/inside/probe",
+	"flood":    "./test/attacks/flood",
+	"peek":     "./test/attacks/peek",
+	"renderer": "./test/attacks/renderer",
+	"evil":     "./test/scenario/evil",
 }

@@ -181,23 +181,23 @@ func (a *Actor) Doorward(ctx context.Context, stdin string, args ...string) (Res
 }
 
 // Person acts as a person of group doorward in a login session; uid 0 is the admin.
-func (w *World) Person(uid int) *Actor { return w.local(uid, GIDDoorward) }
+func (w *World) Person(uid int) *Actor { return w.local(uid, true) }
 
 // Local acts as another user of this machine, who is not in the group.
-func (w *World) Local(uid int) *Actor { return w.local(uid) }
+func (w *World) Local(uid int) *Actor { return w.local(uid, false) }
 
-func (w *World) local(uid int, groups ...uint32) *Actor {
+func (w *World) local(uid int, person bool) *Actor {
 	a := &Actor{Name: "user " + strconv.Itoa(uid), w: w, uid: uid}
 	a.start = func(c *Cmd, files []*os.File) error {
-		cg, err := cgroupDir(fmt.Sprintf("/user.slice/user-%d.slice/session-1.scope", uid))
-		if err != nil {
-			return err
+		var groups []uint32
+		if person {
+			gid, err := w.on.persons()
+			if err != nil {
+				return err
+			}
+			groups = []uint32{uint32(gid)}
 		}
-		defer cg.Close()
-		return w.run(c, files, &syscall.SysProcAttr{
-			UseCgroupFD: true, CgroupFD: int(cg.Fd()), Setpgid: true,
-			Credential: &syscall.Credential{Uid: uint32(c.UID), Gid: uint32(c.UID), Groups: groups},
-		})
+		return w.run(c, files, fmt.Sprintf("/user.slice/user-%d.slice/session-1.scope", uid), c.UID, c.UID, groups)
 	}
 	return a
 }
@@ -211,25 +211,29 @@ func (w *World) Inside(name string) *Actor {
 		if d == nil {
 			return fmt.Errorf("no daemon %s", name)
 		}
-		cg, err := cgroupDir(d.Cgroup())
+		uid, gid, groups, err := d.unit.user()
 		if err != nil {
 			return err
 		}
-		defer cg.Close()
-		return w.run(c, files, &syscall.SysProcAttr{
-			UseCgroupFD: true, CgroupFD: int(cg.Fd()), Setpgid: true,
-			Credential: &syscall.Credential{Uid: uint32(d.uid), Gid: uint32(d.uid), Groups: d.groups},
-		})
+		return w.run(c, files, d.Cgroup(), uid, gid, groups)
 	}
 	return a
 }
 
-// run starts a command outside every cell and reports its end to files[3].
-func (w *World) run(c *Cmd, files []*os.File, attr *syscall.SysProcAttr) error {
+// run starts a command outside every cell, in a cgroup and as somebody, and reports its end to files[3].
+func (w *World) run(c *Cmd, files []*os.File, cgroup string, uid, gid int, groups []uint32) error {
+	cg, err := cgroupDir(cgroup)
+	if err != nil {
+		return err
+	}
+	defer cg.Close()
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
 	cmd.Env, cmd.Dir = c.Env, "/tmp"
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = files[0], files[1], files[2]
-	cmd.SysProcAttr = attr
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		UseCgroupFD: true, CgroupFD: int(cg.Fd()), Setpgid: true,
+		Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), Groups: groups},
+	}
 	fd, err := unix.FcntlInt(files[3].Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return err

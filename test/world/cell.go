@@ -4,9 +4,7 @@ package world
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,7 +13,6 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/test/ground"
 	"golang.org/x/sys/unix"
 )
@@ -23,22 +20,12 @@ import (
 // Payload is the session that a cell's start makes.
 const Payload = "payload"
 
-// A cell's users: 65536 from a base of its own, as --private-users gives them.
-const (
-	cellUIDs  = 1 << 16
-	firstBase = 0x10000 * 16
-)
-
-// Cell is a started cell: user, mount, pid, network, IPC and UTS namespaces of its own, in which only `lo` is up and
-// /run holds nothing but /run/doorward/cell. The rest of the file system is the machine's, seen by users that own
-// nothing of it.
+// Cell is a started cell.
 type Cell struct {
 	Name string
 
-	w          *World
-	base       int
-	supervisor *exec.Cmd
-	first      int // process 1 of the cell, as the ground numbers it
+	w     *World
+	first int // a process of the cell's own start, as the ground numbers it
 
 	mu       sync.Mutex // guards sessions
 	sessions map[string]*net1
@@ -54,9 +41,14 @@ func (w *World) Cell(name string) (*Cell, error) {
 	if c := w.cells[name]; c != nil {
 		return c, nil
 	}
-	c := &Cell{Name: name, w: w, base: firstBase + len(w.cells)*cellUIDs, sessions: map[string]*net1{}}
-	if err := c.start(); err != nil {
+	c := &Cell{Name: name, w: w, sessions: map[string]*net1{}}
+	first, payload, err := w.on.startCell(c)
+	if err != nil {
 		return nil, fmt.Errorf("start cell %s: %w", name, err)
+	}
+	c.first = first
+	if payload != nil {
+		c.sessions[Payload] = payload
 	}
 	w.cells[name] = c
 	return c, nil
@@ -68,86 +60,6 @@ func (c *Cell) Unit() string { return "doorward-cell@" + c.Name + ".service" }
 // Cgroup is the cgroup of a session, from the ground's root; of the whole cell for an empty one.
 func (c *Cell) Cgroup(session string) string {
 	return filepath.Join("/doorward.slice/doorward-cells.slice", c.Unit(), session)
-}
-
-func (c *Cell) start() error {
-	cg, err := cgroupDir(c.Cgroup("supervisor"))
-	if err != nil {
-		return err
-	}
-	defer cg.Close()
-	payload, err := cgroupDir(c.Cgroup(Payload))
-	if err != nil {
-		return err
-	}
-	defer payload.Close()
-	// nspawn delegates the payload to the cell's root.
-	for _, f := range []string{"", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"} {
-		if err := os.Chown(filepath.Join(payload.Name(), f), c.base, c.base); err != nil {
-			return err
-		}
-	}
-	mine, theirs, err := seqpacket()
-	if err != nil {
-		return err
-	}
-	defer theirs.Close()
-	pidR, pidW, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer pidR.Close()
-	cmd := exec.Command("/proc/self/exe", "world-supervisor")
-	cmd.Env = append(os.Environ(), spec{Base: c.base}.env())
-	cmd.ExtraFiles = []*os.File{theirs, pidW, payload}
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(cg.Fd()), Unshareflags: unix.CLONE_NEWNS}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	pidW.Close()
-	b, err := io.ReadAll(pidR)
-	if err == nil {
-		c.first, err = strconv.Atoi(string(b))
-	}
-	if err != nil {
-		_ = cmd.Wait()
-		return fmt.Errorf("its first process did not start: %w", err)
-	}
-	c.supervisor = cmd
-	c.sessions[Payload] = &net1{mine}
-	return nil
-}
-
-// supervisor is what nspawn's own process does: it mounts, starts the cell's first process and waits for it.
-func supervisor(s spec) error {
-	for fd := 3; fd <= 5; fd++ {
-		syscall.CloseOnExec(fd)
-	}
-	if err := onlyBinds([]string{wire.CellDir}, []string{wire.CellRun}); err != nil {
-		return err
-	}
-	cmd := exec.Command("/proc/self/exe", "world-spawner")
-	cmd.Env = append(os.Environ(), spec{Base: s.Base}.env())
-	cmd.ExtraFiles = []*os.File{os.NewFile(3, "socket")}
-	cmd.Stderr = os.Stderr
-	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: s.Base, Size: cellUIDs}}
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC |
-			unix.CLONE_NEWUTS,
-		UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true,
-		Credential:  &syscall.Credential{Uid: 0, Gid: 0},
-		UseCgroupFD: true, CgroupFD: 5,
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	pid := os.NewFile(4, "pid")
-	_, _ = pid.WriteString(strconv.Itoa(cmd.Process.Pid))
-	_ = pid.Close()
-	_ = unix.Close(3)
-	_ = cmd.Wait()
-	return nil
 }
 
 // session returns the spawner of a session, and begins the session where it is new: as `doorward run` does, in a
@@ -206,15 +118,13 @@ func (c *Cell) Stop() error {
 	c.w.mu.Lock()
 	delete(c.w.cells, c.Name)
 	c.w.mu.Unlock()
-	err := ground.KillCgroup(c.Cgroup(""))
-	c.wait()
-	return errors.Join(err, ground.RemoveCgroup(c.Cgroup("")))
+	err := c.w.on.stopCell(c)
+	c.forget()
+	return err
 }
 
-func (c *Cell) wait() {
-	if c.supervisor != nil {
-		_ = c.supervisor.Wait()
-	}
+// forget closes the connections into a cell that is gone.
+func (c *Cell) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, n := range c.sessions {

@@ -5,11 +5,8 @@ package world
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,7 +15,6 @@ import (
 	"github.com/containerd/cgroups/v3/cgroup2"
 	"github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/doorward/doorward/test/ground"
-	"golang.org/x/sys/unix"
 )
 
 // readyTimeout bounds a daemon's start; a busy machine needs a part of it.
@@ -28,22 +24,21 @@ const readyTimeout = 60 * time.Second
 type Daemon struct {
 	Name string
 	// Ahead is how much later than the machine's the clock that counts since boot is for the daemon when it starts next,
-	// in a time namespace of its own (time_namespaces(7)). The wall clock is the machine's.
+	// in a time namespace of its own (time_namespaces(7)). The wall clock is the machine's. On the host ground only.
 	Ahead time.Duration
 
-	w          *World
-	binary     string
-	uid        int
-	groups     []uint32
-	env        []string
-	args       []string
-	privateNet bool
-	sockets    []socket
+	unit unit
 
 	mu   sync.Mutex // guards what follows
-	cmd  *exec.Cmd
-	done chan struct{} // closed when cmd has ended
-	err  error         // of the end
+	proc *process   // the one that runs, or ran last
+}
+
+// process is a daemon that runs or ran.
+type process struct {
+	pid    int
+	signal func(syscall.Signal) error
+	done   chan struct{} // closed at its end, behind err
+	err    error         // of the end; nil is success
 }
 
 // Unit is the name of the daemon's unit.
@@ -64,152 +59,70 @@ func (d *Daemon) Cgroup() string {
 
 // Start starts the daemon and waits until it says that it is ready.
 func (d *Daemon) Start() error {
-	d.mu.Lock()
-	running := d.cmd != nil
-	d.mu.Unlock()
-	if running {
+	if d.PID() != 0 {
 		return fmt.Errorf("start %s: it runs", d.Name)
 	}
-	notify, err := d.notifySocket()
-	if err != nil {
-		return err
-	}
-	defer notify.Close()
-	logFile, err := os.OpenFile(d.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer logFile.Close()
-	cg, err := cgroupDir(d.Cgroup())
-	if err != nil {
-		return err
-	}
-	defer cg.Close()
-
-	env := append([]string{"NOTIFY_SOCKET=" + d.notifyPath()}, d.env...)
-	var names []string
-	cmd := exec.Command("/proc/self/exe", "world-daemon")
-	if d.Ahead != 0 {
-		exe, err := os.Executable()
-		if err != nil {
-			return err
-		}
-		// It executes the program without a fork, which is in the namespace from then on.
-		cmd = exec.Command("unshare", "--time", "--boottime", strconv.Itoa(int(d.Ahead.Seconds())), exe, "world-daemon")
-	}
-	for _, s := range d.sockets {
-		names = append(names, s.name)
-		cmd.ExtraFiles = append(cmd.ExtraFiles, s.file)
-	}
-	env = append(env, "LISTEN_FDS="+strconv.Itoa(len(names)), "LISTEN_FDNAMES="+strings.Join(names, ":"))
-	s := spec{Binary: d.binary, Args: d.args, Env: env, UID: d.uid, Binds: rows(d.Name)}
-	for _, g := range d.groups {
-		s.Groups = append(s.Groups, int(g))
-	}
-	cmd.Env = []string{s.env()}
-	cmd.Stdout, cmd.Stderr = logFile, logFile
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(cg.Fd()), Unshareflags: unix.CLONE_NEWNS}
-	if d.privateNet {
-		cmd.SysProcAttr.Unshareflags |= unix.CLONE_NEWNET
-	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", d.Name, err)
-	}
-	done := make(chan struct{})
-	d.mu.Lock()
-	d.cmd, d.done = cmd, done
-	d.mu.Unlock()
-	go func() {
-		err := cmd.Wait()
+	err := d.unit.start(d.Ahead, func(p *process) {
 		d.mu.Lock()
-		d.cmd, d.err = nil, err
-		d.mu.Unlock()
-		close(done)
-		_ = notify.SetReadDeadline(time.Now())
-	}()
-	if err := d.ready(notify, done); err != nil {
-		_ = cmd.Process.Kill()
-		<-done
+		defer d.mu.Unlock()
+		d.proc = p
+	})
+	if err != nil {
 		return fmt.Errorf("start %s: %w; it said:\n%s", d.Name, err, d.Log())
 	}
 	return nil
 }
 
-func (d *Daemon) ready(notify *net.UnixConn, done chan struct{}) error {
-	_ = notify.SetReadDeadline(time.Now().Add(readyTimeout))
+// last is the process that runs or ran last, and whether it runs.
+func (d *Daemon) last() (p *process, runs bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.proc == nil {
+		return &process{done: closed}, false
+	}
 	select {
-	case <-done: // it ended before the deadline was set
-		_ = notify.SetReadDeadline(time.Now())
+	case <-d.proc.done:
+		return d.proc, false
 	default:
-	}
-	b := make([]byte, 4096)
-	for {
-		n, err := notify.Read(b)
-		if err != nil {
-			select {
-			case <-done:
-				return fmt.Errorf("it ended: %v", d.Err())
-			default:
-			}
-			return fmt.Errorf("wait until it is ready: %w", err)
-		}
-		for line := range strings.Lines(string(b[:n])) {
-			if strings.TrimSpace(line) == "READY=1" {
-				return nil
-			}
-		}
+		return d.proc, true
 	}
 }
 
-func (d *Daemon) notifyPath() string { return d.w.path("notify", d.Name) }
-func (d *Daemon) logPath() string    { return d.w.path("log", d.Name) }
-
-func (d *Daemon) notifySocket() (*net.UnixConn, error) {
-	_ = os.Remove(d.notifyPath())
-	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: d.notifyPath(), Net: "unixgram"})
-	if err != nil {
-		return nil, err
-	}
-	return c, os.Chmod(d.notifyPath(), 0o777)
-}
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 // PID is the daemon's process, on the ground; 0 while it does not run.
 func (d *Daemon) PID() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.cmd == nil {
-		return 0
+	if p, runs := d.last(); runs {
+		return p.pid
 	}
-	return d.cmd.Process.Pid
+	return 0
 }
 
 // Err is how the daemon ended last; nil is success.
 func (d *Daemon) Err() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.err
+	if p, runs := d.last(); !runs {
+		return p.err
+	}
+	return nil
 }
 
 // Done is closed when the daemon that runs has ended; it is closed already where none runs.
 func (d *Daemon) Done() <-chan struct{} {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.cmd == nil {
-		c := make(chan struct{})
-		close(c)
-		return c
-	}
-	return d.done
+	p, _ := d.last()
+	return p.done
 }
 
 // Signal sends a signal to the daemon.
 func (d *Daemon) Signal(s syscall.Signal) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.cmd == nil {
+	p, runs := d.last()
+	if !runs {
 		return fmt.Errorf("signal %s: it does not run", d.Name)
 	}
-	return d.cmd.Process.Signal(s)
+	return p.signal(s)
 }
 
 // Freeze stops every thread of the daemon and returns when all stand still. A frozen daemon can be killed.
@@ -287,17 +200,7 @@ func (d *Daemon) Restart() error {
 }
 
 // Log is everything that the daemon wrote since the world was opened.
-func (d *Daemon) Log() string {
-	b, _ := os.ReadFile(d.logPath())
-	return string(b)
-}
-
-func (d *Daemon) close() {
-	d.Kill()
-	for _, s := range d.sockets {
-		_ = s.file.Close()
-	}
-}
+func (d *Daemon) Log() string { return d.unit.log() }
 
 // cgroupDir makes a cgroup with its parents and opens it.
 func cgroupDir(path string) (*os.File, error) {

@@ -81,3 +81,25 @@ func onlyBinds(from, to []string) error {
 	}
 	return nil
 }
+
+// spec is what a shim reads from its environment.
+type spec struct {
+	Binary string   `json:",omitempty"`
+	Args   []string `json:",omitempty"`
+	Env    []string `json:",omitempty"`
+	UID    int      `json:",omitempty"`
+	Groups []int    `json:",omitempty"`
+	Binds  []string `json:",omitempty"` // directories below /run that stay
+	Base   int      `json:",omitempty"` // first host uid of a cell's users
+	Cgroup string   `json:",omitempty"`
+}
+
+const specEnv = "DOORWARD_WORLD_SPEC"
+
+func (s spec) env() string {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	return specEnv + "=" + string(b)
+}

@@ -21,21 +21,21 @@ type socket struct {
 }
 
 // listen makes every socket of the table of who may talk to whom.
-func (w *World) listen() error {
+func (h *host) listen() error {
 	for _, e := range wire.Graph() {
 		server := e.To
 		if server != "worker" {
-			if err := w.listenOne(w.daemons[server], e.Name, e.Socket, e); err != nil {
+			if err := h.listenOne(h.units[server], e.Name, e.Socket, e); err != nil {
 				return err
 			}
 			continue
 		}
-		for _, vendor := range w.Workers {
+		for _, vendor := range h.w.Workers {
 			name := e.Name
 			if name == "cell-worker" {
 				name = "cell-" + vendor
 			}
-			if err := w.listenOne(w.daemons["worker-"+vendor], name, strings.Replace(e.Socket, "*", vendor, 1), e); err != nil {
+			if err := h.listenOne(h.units["worker-"+vendor], name, strings.Replace(e.Socket, "*", vendor, 1), e); err != nil {
 				return err
 			}
 		}
@@ -43,8 +43,8 @@ func (w *World) listen() error {
 	return nil
 }
 
-func (w *World) listenOne(d *Daemon, name, path string, e wire.Edge) error {
-	if d == nil {
+func (h *host) listenOne(u *hostUnit, name, path string, e wire.Edge) error {
+	if u == nil {
 		return fmt.Errorf("make socket %s: no daemon %s", path, e.To)
 	}
 	full := wire.RunDir + path
@@ -58,12 +58,12 @@ func (w *World) listenOne(d *Daemon, name, path string, e wire.Edge) error {
 		return err
 	}
 	file := os.NewFile(uintptr(fd), name)
-	d.sockets = append(d.sockets, socket{name, file})
+	u.sockets = append(u.sockets, socket{name, file})
 	old := unix.Umask(0o777) // nobody can connect before owner and mode are right
 	err = unix.Bind(fd, &unix.SockaddrUnix{Name: full})
 	unix.Umask(old)
 	if err == nil {
-		err = errors.Join(os.Chown(full, 0, w.groupOf(e.From)), os.Chmod(full, os.FileMode(e.Mode)), unix.Listen(fd, 4096))
+		err = errors.Join(os.Chown(full, 0, h.groupOf(e.From)), os.Chmod(full, os.FileMode(e.Mode)), unix.Listen(fd, 4096))
 	}
 	if err != nil {
 		return fmt.Errorf("make socket %s: %w", full, err)
@@ -72,16 +72,16 @@ func (w *World) listenOne(d *Daemon, name, path string, e wire.Edge) error {
 }
 
 // groupOf is the group that a socket's clients are in.
-func (w *World) groupOf(client string) int {
+func (h *host) groupOf(client string) int {
 	switch client {
 	case "worker":
-		return GIDWorkers
+		return gidWorkers
 	case "doorward":
-		return GIDDoorward
+		return gidDoorward
 	case "connector":
 		return 0
 	}
-	return w.daemons[client].uid
+	return h.units[client].uid
 }
 
 // rows are the directories below /run that a daemon dials in.

@@ -38,9 +38,10 @@ func probes(t *testing.T) (*World, string) {
 	t.Cleanup(func() { Build = old })
 	w := Start(t, Options{Later: true})
 	for _, d := range w.Daemons() {
-		d.binary = probe
-		for _, s := range d.sockets {
-			d.args = append(d.args, s.name)
+		u := d.unit.(*hostUnit)
+		u.binary = probe
+		for _, s := range u.sockets {
+			u.args = append(u.args, s.name)
 		}
 		if err := d.Start(); err != nil {
 			t.Fatal(err)

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/doorward/doorward/internal/wire"
+	"github.com/doorward/doorward/test/ground"
+	"golang.org/x/sys/unix"
+)
+
+// Numeric ids, as sysusers.d and DynamicUser= would give them.
+const (
+	uidAuthd    = 990
+	uidSentinel = 991
+	uidEgress   = 992
+	uidWorker   = 61184 // of the first worker; each has its own
+
+	gidDoorward = 980 // persons that may use doorward
+	gidWorkers  = 981 // workers' static supplementary group
+)
+
+// host is a ground of our own, where this process does what systemd would.
+type host struct {
+	w     *World
+	units map[string]*hostUnit
+	cells map[string]*exec.Cmd // what holds each
+	bases int                  // how many cells have users
+}
+
+func (h *host) dirs() dirs { return dirs{state: h.w.path("state"), config: h.w.path("etc")} }
+
+func (h *host) persons() (int, error) { return gidDoorward, nil }
+
+// lay lays out directories, credentials, sockets and the daemons.
+func (h *host) lay(w *World, o Options) error {
+	h.w, h.units, h.cells = w, map[string]*hostUnit{}, map[string]*exec.Cmd{}
+	prefix, err := Build()
+	if err != nil {
+		return err
+	}
+	if w.Prefix, err = reach(prefix); err != nil {
+		return err
+	}
+	t := tree{}
+	t.dir(w.path("notify"), 0o755, 0)
+	t.dir(w.path("log"), 0o700, 0)
+	// /run/doorward as tmpfiles.d makes it: private is root's alone, so that a cell's sockets have one way in.
+	t.dir(strings.TrimSuffix(wire.RunDir, "/"), 0o755, 0)
+	t.dir(wire.RunDir+"private", 0o700, 0)
+	t.dir(strings.TrimSuffix(wire.CellDir, "/"), 0o755, 0)
+	h.add("authd", uidAuthd, true)
+	h.add("sentinel", uidSentinel, true)
+	h.add("egress", uidEgress, false)
+	h.add("cells", 0, true)
+	for i, vendor := range w.Workers {
+		h.add("worker-"+vendor, uidWorker+i, true)
+		h.units["worker-"+vendor].groups = []uint32{gidWorkers}
+	}
+	for name, binary := range o.Binary {
+		h.units[name].binary = binary
+	}
+	config := "CONFIGURATION_DIRECTORY=" + w.Config()
+	h.units["cells"].env = []string{config}
+	for _, name := range []string{"authd", "sentinel"} {
+		u := h.units[name]
+		u.env = []string{"STATE_DIRECTORY=" + w.State(name), "CREDENTIALS_DIRECTORY=" + w.path("credentials", name), config}
+		t.dir(w.State(name), 0o700, u.uid)
+		t.dir(w.path("credentials", name), 0o700, u.uid)
+	}
+	if !o.NoStoreKey {
+		t.file(w.path("credentials", "authd", "store-key"), key(o.StoreKey), 0o400, uidAuthd)
+	}
+	t.file(w.path("credentials", "sentinel", "checkpoint-key"), key(o.CheckpointKey), 0o400, uidSentinel)
+	t.given(w, o, func(name string) int { return h.units[name].uid })
+	return errors.Join(t.err, h.listen())
+}
+
+func (h *host) add(name string, uid int, private bool) {
+	d := h.w.daemons[name]
+	h.units[name] = &hostUnit{d: d, w: h.w, uid: uid, privateNet: private,
+		binary: filepath.Join(h.w.Prefix, "libexec/doorward", name)}
+	d.unit = h.units[name]
+}
+
+func (h *host) close(w *World) error {
+	var errs []error
+	for _, slice := range []string{"doorward.slice", "user.slice"} {
+		if err := ground.KillCgroup("/" + slice); err != nil {
+			errs = append(errs, fmt.Errorf("close the world: %w", err))
+		}
+	}
+	for _, c := range w.takeCells() {
+		c.forget()
+	}
+	for _, cmd := range h.cells {
+		_ = cmd.Wait()
+	}
+	for name, u := range h.units {
+		w.daemons[name].Kill()
+		for _, s := range u.sockets {
+			_ = s.file.Close()
+		}
+	}
+	for _, slice := range []string{"doorward.slice", "user.slice"} {
+		errs = append(errs, ground.RemoveCgroup("/"+slice))
+	}
+	errs = append(errs, os.RemoveAll(strings.TrimSuffix(wire.RunDir, "/")))
+	if w.Prefix != "" {
+		errs = append(errs, unreach(w.Prefix))
+	}
+	return errors.Join(errs...)
+}
+
+// reach mounts the installation, read-only, where every user may come: it may lie below a home that others may not enter.
+func reach(prefix string) (string, error) {
+	at, err := os.MkdirTemp(ground.Dir, "prefix-")
+	if err != nil {
+		return "", err
+	}
+	err = errors.Join(os.Chmod(at, 0o755), unix.Mount(prefix, at, "", unix.MS_BIND, ""),
+		unix.Mount("", at, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	if err != nil {
+		return "", fmt.Errorf("mount the installation: %w", errors.Join(err, unreach(at)))
+	}
+	return at, nil
+}
+
+// unreach takes the mount away. What is below it is never removed: it is the installation itself.
+func unreach(at string) error {
+	if err := unix.Unmount(at, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("unmount the installation: %w", err)
+	}
+	return os.Remove(at)
+}
+
+// A cell's users: 65536 from a base of its own, as --private-users gives them.
+const (
+	cellUIDs  = 1 << 16
+	firstBase = 0x10000 * 16
+)
+
+// startCell makes user, mount, pid, network, IPC and UTS namespaces, in which only `lo` is up and /run holds nothing but
+// /run/doorward/cell. The rest of the file system is the machine's, seen by users that own nothing of it.
+func (h *host) startCell(c *Cell) (int, *net1, error) {
+	base := firstBase + h.bases*cellUIDs
+	h.bases++
+	cg, err := cgroupDir(c.Cgroup("supervisor"))
+	if err != nil {
+		return 0, nil, err
+	}
+	defer cg.Close()
+	payload, err := cgroupDir(c.Cgroup(Payload))
+	if err != nil {
+		return 0, nil, err
+	}
+	defer payload.Close()
+	// nspawn delegates the payload to the cell's root.
+	for _, f := range []string{"", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"} {
+		if err := os.Chown(filepath.Join(payload.Name(), f), base, base); err != nil {
+			return 0, nil, err
+		}
+	}
+	mine, theirs, err := seqpacket()
+	if err != nil {
+		return 0, nil, err
+	}
+	defer theirs.Close()
+	pidR, pidW, err := os.Pipe()
+	if err != nil {
+		return 0, nil, err
+	}
+	defer pidR.Close()
+	cmd := exec.Command("/proc/self/exe", "world-supervisor")
+	cmd.Env = append(os.Environ(), spec{Base: base}.env())
+	cmd.ExtraFiles = []*os.File{theirs, pidW, payload}
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(cg.Fd()), Unshareflags: unix.CLONE_NEWNS}
+	if err := cmd.Start(); err != nil {
+		return 0, nil, err
+	}
+	pidW.Close()
+	first := 0
+	b, err := io.ReadAll(pidR)
+	if err == nil {
+		first, err = strconv.Atoi(string(b))
+	}
+	if err != nil {
+		_ = cmd.Wait()
+		return 0, nil, fmt.Errorf("its first process did not start: %w", err)
+	}
+	h.cells[c.Name] = cmd
+	return first, &net1{mine}, nil
+}
+
+func (h *host) stopCell(c *Cell) error {
+	err := ground.KillCgroup(c.Cgroup(""))
+	if cmd := h.cells[c.Name]; cmd != nil {
+		_ = cmd.Wait()
+		delete(h.cells, c.Name)
+	}
+	return errors.Join(err, ground.RemoveCgroup(c.Cgroup("")))
+}
+
+// supervisor is what nspawn's own process does: it mounts, starts the cell's first process and waits for it.
+func supervisor(s spec) error {
+	for fd := 3; fd <= 5; fd++ {
+		syscall.CloseOnExec(fd)
+	}
+	if err := onlyBinds([]string{wire.CellDir}, []string{wire.CellRun}); err != nil {
+		return err
+	}
+	cmd := exec.Command("/proc/self/exe", "world-spawner")
+	cmd.Env = append(os.Environ(), spec{Base: s.Base}.env())
+	cmd.ExtraFiles = []*os.File{os.NewFile(3, "socket")}
+	cmd.Stderr = os.Stderr
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: s.Base, Size: cellUIDs}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC |
+			unix.CLONE_NEWUTS,
+		UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true,
+		Credential:  &syscall.Credential{Uid: 0, Gid: 0},
+		UseCgroupFD: true, CgroupFD: 5,
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	pid := os.NewFile(4, "pid")
+	_, _ = pid.WriteString(strconv.Itoa(cmd.Process.Pid))
+	_ = pid.Close()
+	_ = unix.Close(3)
+	_ = cmd.Wait()
+	return nil
+}
