@@ -44,9 +44,12 @@ deb: build ## one Debian package into build/; ARCH is amd64 or arm64
 	@GOARCH=$(ARCH) $(GOBUILD) -o $(B)/deb/libexec/ $(DAEMONS:%=./cmd/%) $(WORKERS:%=./cmd/worker-%)
 	@ARCH=$(ARCH) VERSION=$(DEB) SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(NFPM) package -f package/nfpm.yaml -p deb -t $(B)/
 
-vm-test vm-shell: ARCH = amd64
-vm-test: deb ## a Debian 13 with systemd under QEMU (no KVM): the units, tried for real (needs root)
+vm-test vm-test-full vm-shell: ARCH = amd64
+vm-test: deb ## a Debian 13 with systemd under QEMU (no KVM): the units, tried for real, within 10 minutes (needs root)
 	@$(GO) run ./test/vm -deb $(B)/doorward_$(DEB)_$(ARCH).deb $(VM)
+
+vm-test-full: deb ## the same with every scenario and test, and what of the daemons ran: an hour or more
+	@$(GO) run ./test/vm -deb $(B)/doorward_$(DEB)_$(ARCH).deb -full -cover $(VM)
 
 vm-shell: deb ## the same machine with a root shell in it
 	@$(GO) run ./test/vm -deb $(B)/doorward_$(DEB)_$(ARCH).deb -shell
@@ -73,5 +76,5 @@ repro: ## builds twice and compares the bytes
 clean: ## removes build/
 	@rm -rf $(B)
 
-.PHONY: help build demo test deb vm-test vm-shell specs fuzz bench race check repro clean
+.PHONY: help build demo test deb vm-test vm-test-full vm-shell specs fuzz bench race check repro clean
 .DEFAULT_GOAL := help

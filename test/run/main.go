@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command run is `make test`: vet, every test, and every fuzz target for a short time. What failed is printed whole;
-// the last lines name each ground that the machine could not give, and count.
+// Command run is `make test`: vet, every test, every fuzz target for a short time, and the virtual machine's smoke tests.
+// What failed is printed whole; the last lines name each ground that the machine could not give, and count.
 package main
 
 import (
@@ -48,6 +48,10 @@ func run() error {
 	fmt.Println("== fuzz, " + *fuzzTime + " each")
 	if err := t.fuzz(*fuzzTime); err != nil {
 		return err
+	}
+	if !only {
+		fmt.Println("== virtual machine")
+		t.machine()
 	}
 	slices.Sort(t.grounds)
 	for _, g := range slices.Compact(t.grounds) {
@@ -209,6 +213,48 @@ func (t *tally) fuzz(fuzzTime string) error {
 		}
 	}
 	return nil
+}
+
+// vmResults is where `make vm-test` writes what came of it.
+const vmResults = "build/vm-last/results.json"
+
+// machine runs the smoke tests of the virtual machine, where this one can boot it.
+func (t *tally) machine() {
+	begin := time.Now()
+	_ = os.Remove(vmResults)
+	out, err := exec.Command("make", "-s", "vm-test").CombinedOutput()
+	results, bad := os.ReadFile(vmResults)
+	if bad != nil {
+		results = nil // it did not come to that
+	}
+	before := len(t.failed)
+	t.takeMachine(out, results, err)
+	if len(t.failed) > before {
+		fmt.Printf("FAIL  VM ground\n%s", out)
+	} else if results != nil {
+		fmt.Printf("ok    %-60s %6.1fs\n", "VM ground", time.Since(begin).Seconds())
+	}
+}
+
+// takeMachine counts what `make vm-test` said, wrote down and ended with. Neither a skip nor silence is a pass.
+func (t *tally) takeMachine(said, results []byte, err error) {
+	var r struct {
+		Passed int
+		Failed []string
+	}
+	switch i := bytes.Index(said, []byte("VM ground skipped")); {
+	case err == nil && i >= 0:
+		line, _, _ := strings.Cut(string(said[i:]), "\n")
+		t.skipped++
+		t.grounds = append(t.grounds, line)
+		return
+	case json.Unmarshal(results, &r) != nil, r.Passed == 0 && len(r.Failed) == 0, err != nil && len(r.Failed) == 0:
+		t.failed = append(t.failed, "VM ground: it gave no results")
+	}
+	t.passed += r.Passed
+	for _, f := range r.Failed {
+		t.failed = append(t.failed, "VM ground: "+f)
+	}
 }
 
 // ranOut reports that a fuzz target did no more than use up its time: Go before 1.27 at times calls that a failure

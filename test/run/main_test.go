@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"testing"
 )
@@ -54,6 +55,32 @@ func TestRanOut(t *testing.T) {
 	} {
 		if got := ranOut([]byte(c.out)); got != c.want {
 			t.Errorf("%q: %v, want %v", c.out, got, c.want)
+		}
+	}
+}
+
+// The virtual machine's results count one by one; a machine that could not be had is a skip, and one that said nothing a
+// failure.
+func TestTheMachineIsCounted(t *testing.T) {
+	failed := errors.New("exit status 2")
+	for _, c := range []struct {
+		said, results           string
+		err                     error
+		passed, failed, skipped int
+	}{
+		{"", `{"Passed":7,"Failed":null}`, nil, 7, 0, 0},
+		{"", `{"Passed":7,"Failed":["inside TestA","inside TestB"]}`, failed, 7, 2, 0},
+		{"make: ...\nVM ground skipped: apt-get install qemu\n", "", nil, 0, 0, 1},
+		{"VM ground skipped: ", "", failed, 0, 1, 0},
+		{"", "", failed, 0, 1, 0},
+		{"", "", nil, 0, 1, 0},
+		{"", `{"Passed":0}`, nil, 0, 1, 0},
+		{"", `{"Passed":3}`, failed, 3, 1, 0},
+	} {
+		var got tally
+		got.takeMachine([]byte(c.said), []byte(c.results), c.err)
+		if got.passed != c.passed || len(got.failed) != c.failed || got.skipped != c.skipped || len(got.grounds) != c.skipped {
+			t.Errorf("%+v: %+v", c, got)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func makeBase(ctx context.Context, cache, suite string) (base, error) {
 	defer os.RemoveAll(tmp)
 	tree := filepath.Join(tmp, "root")
 	if err := command(ctx, "mmdebstrap", "--variant=minbase", "--include="+strings.Join(packages, ","), suite, tree); err != nil {
-		return base{}, fmt.Errorf("make the base: %w", err)
+		return base{}, fmt.Errorf("%w: make the base of a mirror: %w", errSkipped, err)
 	}
 	etc := func(path, content string) error {
 		return os.WriteFile(filepath.Join(tree, "etc", path), []byte(content), 0o644)

@@ -9,13 +9,16 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -43,6 +46,7 @@ func run() error {
 	deb := flag.String("deb", "", "the package `FILE` to install, as `make deb` makes it")
 	only := flag.String("run", "", "run only the tests that match this `PATTERN`, as go test -run does, of any suite")
 	full := flag.Bool("full", false, "run every suite, and of each every test")
+	cover := flag.Bool("cover", false, "have the daemons say what of them ran")
 	limit := flag.Duration("timeout", 30*time.Minute, "kill a machine after so long")
 	flag.Parse()
 	if err := lacking(); err != nil {
@@ -59,8 +63,8 @@ func run() error {
 		return err
 	}
 	if *shell {
-		m, err := prepare(ctx, suites[0], root, out, *deb, true)
-		if err != nil {
+		m := &machine{suite: suites[0], dir: out, shell: true}
+		if err := m.prepare(ctx, root, *deb); err != nil {
 			return err
 		}
 		return m.person(ctx)
@@ -69,54 +73,99 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	passed, errs := 0, []error(nil)
+	var all tally
+	var covered []string
 	for _, s := range chosen {
-		fmt.Printf("== suite %s\n", s.name)
-		r, err := try(ctx, s, root, filepath.Join(out, s.name), *deb, *limit)
-		passed += r.passed
-		errs = append(errs, err)
+		m := &machine{suite: s, dir: filepath.Join(out, s.name), cover: *cover}
+		err := m.try(ctx, root, *deb, *limit, &all)
+		if errors.Is(err, errSkipped) {
+			return err
+		}
+		if *cover {
+			dir, bad := unpackCover(m.dir)
+			if bad == nil {
+				covered = append(covered, dir)
+			}
+			err = errors.Join(err, bad)
+		}
+		if err != nil {
+			all.Failed = append(all.Failed, s.name+": "+err.Error())
+		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return err
+	if len(covered) > 0 {
+		if err := mergeCover(ctx, root, out, covered); err != nil {
+			return err
+		}
+		fmt.Println("what of the daemons ran:", filepath.Join(out, "coverage.txt"))
 	}
-	fmt.Printf("VM ground: %d passed\n", passed)
-	return nil
+	return all.say(chosen, out)
 }
 
-// try runs one suite.
-func try(ctx context.Context, s suite, root, dir, deb string, limit time.Duration) (results, error) {
-	m, err := prepare(ctx, s, root, dir, deb, false)
-	if err != nil {
-		return results{}, err
+// try runs one suite and counts its results.
+func (m *machine) try(ctx context.Context, root, deb string, limit time.Duration, all *tally) error {
+	fmt.Printf("== suite %s\n", m.name)
+	if err := m.prepare(ctx, root, deb); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return m.boot(ctx)
+	r, err := m.boot(ctx)
+	all.Passed += r.passed
+	for _, name := range r.bad {
+		all.Failed = append(all.Failed, m.name+" "+name)
+	}
+	return err
 }
 
-// prepare has everything in place for the machine of a suite.
-func prepare(ctx context.Context, s suite, root, dir, deb string, shell bool) (*machine, error) {
+// tally is what came of a whole run; `make test` reads it.
+type tally struct {
+	Passed int
+	Failed []string
+}
+
+// say writes the results down, and says them; the last lines are for who reads only those.
+func (t *tally) say(chosen []suite, out string) error {
+	b, err := json.Marshal(t)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(out, "results.json"), b, 0o644)
+	}
+	if err != nil {
+		return err
+	}
+	for _, s := range chosen {
+		for _, name := range slices.Sorted(maps.Keys(s.without)) {
+			fmt.Printf("%s without %s: %s\n", s.name, name, s.without[name])
+		}
+	}
+	if len(t.Failed) > 0 {
+		return fmt.Errorf("VM ground: %d passed, %d did not:\n  %s", t.Passed, len(t.Failed), strings.Join(t.Failed, "\n  "))
+	}
+	fmt.Printf("VM ground: %d passed\n", t.Passed)
+	return nil
+}
+
+// prepare has everything in place for the machine.
+func (m *machine) prepare(ctx context.Context, root, deb string) error {
 	cache := os.Getenv("DOORWARD_VM_CACHE")
 	if cache == "" {
 		cache = filepath.Join(root, "build", "vm")
 	}
-	if err := errors.Join(os.MkdirAll(cache, 0o755), os.MkdirAll(dir, 0o755)); err != nil {
-		return nil, err
+	if err := errors.Join(os.MkdirAll(cache, 0o755), os.MkdirAll(m.dir, 0o755)); err != nil {
+		return err
 	}
 	lock, err := os.OpenFile(filepath.Join(cache, ".lock"), os.O_CREATE|os.O_RDWR, 0o644) // others may use the same cache
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer lock.Close()
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return nil, fmt.Errorf("wait for another who makes the base: %w", err)
+		return fmt.Errorf("wait for another who makes the base: %w", err)
 	}
-	b, err := makeBase(ctx, cache, s.base)
+	m.disks, err = makeBase(ctx, cache, m.base)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	m := &machine{suite: s, disks: b, dir: dir, shell: shell}
-	return m, m.load(ctx, root, deb)
+	return m.load(ctx, root, deb)
 }
 
 // lacking says what this machine has to have and has not.

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -19,6 +20,8 @@ type suite struct {
 	// run and skip choose the tests that are this suite's, as the flags of go test do; empty is all, and none. A test
 	// whose name begins with TestFull is left to `make vm-test-full`.
 	run, skip string
+	// without are tests that can mean nothing in the machine, each with the reason; the last lines of a run say them.
+	without map[string]string
 	// smoke are those of them that `make vm-test` runs; empty is all.
 	smoke string
 	// full keeps the whole suite to `make vm-test-full`.
@@ -45,6 +48,9 @@ var suites = []suite{
 func choose(ctx context.Context, root, dir, only string, full bool) ([]suite, error) {
 	var out []suite
 	for _, s := range suites {
+		for name := range s.without {
+			s.leave("^" + strings.ReplaceAll(name, "/", "$/^") + "$")
+		}
 		switch {
 		case only != "":
 			has, err := s.has(ctx, root, dir, only)
@@ -62,7 +68,7 @@ func choose(ctx context.Context, root, dir, only string, full bool) ([]suite, er
 			if s.smoke != "" {
 				s.run = s.smoke
 			}
-			s.skip = strings.TrimPrefix(s.skip+"|^TestFull", "|")
+			s.leave("^TestFull")
 		}
 		out = append(out, s)
 	}
@@ -71,6 +77,8 @@ func choose(ctx context.Context, root, dir, only string, full bool) ([]suite, er
 	}
 	return out, nil
 }
+
+func (s *suite) leave(pattern string) { s.skip = strings.TrimPrefix(s.skip+"|"+pattern, "|") }
 
 // has says whether a test of the suite matches the pattern.
 func (s *suite) has(ctx context.Context, root, dir, pattern string) (bool, error) {
@@ -86,10 +94,13 @@ func (s *suite) has(ctx context.Context, root, dir, pattern string) (bool, error
 	if err != nil {
 		return false, fmt.Errorf("list the tests of %s: %w\n%s", s.pkg, err, b)
 	}
-	mine, theirs := regexp.MustCompile(s.run), regexp.MustCompile(s.skip)
+	mine := regexp.MustCompile(s.run)
+	// A pattern with a slash is of subtests; of the test itself something is left.
+	whole := slices.DeleteFunc(strings.Split(s.skip, "|"), func(p string) bool { return p == "" || strings.Contains(p, "/") })
+	theirs := regexp.MustCompile(strings.Join(whole, "|"))
 	for name := range strings.Lines(string(b)) {
 		name = strings.TrimSpace(name)
-		if name != "" && mine.MatchString(name) && (s.skip == "" || !theirs.MatchString(name)) {
+		if name != "" && mine.MatchString(name) && (len(whole) == 0 || !theirs.MatchString(name)) {
 			return true, nil
 		}
 	}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"slices"
+	"testing"
+)
+
+// What a suite is without is left out by name, and its whole is the suite's all the same.
+func TestASuiteLeavesOutWhatItIsWithout(t *testing.T) {
+	old := suites
+	t.Cleanup(func() { suites = old })
+	suites = []suite{
+		{name: "a", smoke: "^TestOne$", without: map[string]string{"TestTwo/x": "no clock"}},
+		{name: "b", full: true},
+	}
+	smoke, err := choose(t.Context(), "", "", "", false)
+	if err != nil || len(smoke) != 1 || smoke[0].run != "^TestOne$" || smoke[0].skip != "^TestTwo$/^x$|^TestFull" {
+		t.Errorf("smoke: %+v %v", smoke, err)
+	}
+	full, err := choose(t.Context(), "", "", "", true)
+	if err != nil || len(full) != 2 || full[0].run != "" || full[0].skip != "^TestTwo$/^x$" || full[1].skip != "" {
+		t.Errorf("full: %+v %v", full, err)
+	}
+}
+
+// Only what passed counts as passed, and a machine that ends early is no good end.
+func TestResultsAreReadStrictly(t *testing.T) {
+	var r results
+	for _, line := range []string{"=== RUN   TestA", "--- PASS: TestA (0.01s)", "    --- SKIP: TestB/x (0.00s)", "--- FAIL: TestC (1.00s)"} {
+		r.take(line)
+	}
+	if r.passed != 1 || !slices.Equal(r.bad, []string{"SKIP: TestB/x (0.00s)", "FAIL: TestC (1.00s)"}) || r.err() == nil {
+		t.Errorf("%+v %v", r, r.err())
+	}
+	r.take("bench: end 1")
+	if !r.ended || r.well || r.err() != nil {
+		t.Errorf("%+v %v", r, r.err())
+	}
+	well := results{ended: true, well: true}
+	if well.err() == nil {
+		t.Error("a run without tests is well")
+	}
+}
