@@ -119,7 +119,12 @@ func TestCase_SO04_HostSocketsAreOutOfReach(t *testing.T) {
 		}
 	}
 	paths := []string{"/run/dbus/system_bus_socket", "/run/docker.sock", "/run/systemd/private", "/run/ssh-agent/sock"}
+	ours := int64(1) // listeners that count
 	for _, p := range paths {
+		if _, err := os.Stat(p); err == nil { // the machine's own
+			continue
+		}
+		ours++
 		serve(net.Listen("unix", p))
 		t.Cleanup(func() { _ = os.Remove(p) })
 		if err := os.Chmod(p, 0o666); err != nil {
@@ -156,7 +161,7 @@ func TestCase_SO04_HostSocketsAreOutOfReach(t *testing.T) {
 			t.Errorf("control: %s is not reached from outside: %v, %v", p, res, err)
 		}
 	}
-	r.eventually("control: the listeners saw it", func() bool { return reached.Load() == int64(1+len(paths)) })
+	r.eventually("control: the listeners saw it", func() bool { return reached.Load() == ours })
 }
 
 // Nothing that runs, while accounts are added and calls are made, shows a credential in its arguments or environment:

@@ -82,9 +82,14 @@ func TestNoCredentialWhereItMustNotBe(t *testing.T) {
 		t.Errorf("in cells and workers: %v; not read: %v; %d bytes read", processes.Findings, processes.Skipped,
 			processes.Bytes)
 	}
-	files := look.Files(r.Dir)
+	files := look.Files(r.Kept()...)
 	if !files.Clean() || files.Bytes < 4096 {
 		t.Errorf("in state and logs: %v; not read: %v; %d bytes read", files.Findings, files.Skipped, files.Bytes)
+	}
+	for name, text := range r.Logs() {
+		if found := look.Bytes("the log of "+name, []byte(text)); len(found) > 0 || text == "" && name != "cells" {
+			t.Errorf("the log of %s, %d bytes: %v", name, len(text), found)
+		}
 	}
 	for _, d := range r.Daemons() {
 		limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", d.PID()))
@@ -142,7 +147,7 @@ func (r *rig) unprivileged() []int {
 func (r *rig) doctor() world.Result {
 	r.t.Helper()
 	res, err := r.Person(0).Doorward(r.ctx(), r.githubToken+"\n"+r.davPassword+"\n",
-		"doctor", "--leaks", "--secret-stdin", "--in", r.Dir)
+		"doctor", "--leaks", "--secret-stdin", "--in", r.Kept()[0])
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -25,6 +25,10 @@ func TestCase_SO04_TheMachinesSocketsAreOutOfReach(t *testing.T) {
 	var paths []string
 	listen := func(path string) {
 		t.Helper()
+		if _, err := os.Stat(path); err == nil { // the machine's own
+			paths = append(paths, path)
+			return
+		}
 		ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 		if err != nil {
 			t.Fatal(err)

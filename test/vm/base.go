@@ -8,15 +8,33 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// packages are what the base has besides Debian's required ones.
+// recipe is how a base is made.
+type recipe struct {
+	suite    string // Debian's name of it
+	packages []string
+	also     string // a suite that single packages are taken from, as NAME/SUITE
+}
+
+// packages are what a base has besides Debian's required ones and a kernel.
 var packages = []string{
 	"systemd", "systemd-sysv", "systemd-container", "dbus", "udev", "kmod", "iproute2", "procps", "ca-certificates",
-	"linux-image-cloud-amd64", "initramfs-tools",
+	"initramfs-tools",
+}
+
+// recipes are the bases that there are. Debian 13 is the first of them; its kernel is 6.12, whose pidfds say nothing of a
+// cgroup. That of backports is newer than 6.13, where they do.
+var recipes = map[string]recipe{
+	"trixie": {suite: "trixie", packages: append(slices.Clone(packages), "linux-image-cloud-amd64")},
+	"backports": {suite: "trixie", packages: append(slices.Clone(packages), "linux-image-cloud-amd64/trixie-backports"),
+		also: "trixie-backports"},
 }
 
 // starter is the one unit that the base has of its own: it runs what the second disk says.
@@ -38,13 +56,17 @@ WantedBy=multi-user.target
 // base is a disk with its kernel and initrd.
 type base struct{ disk, kernel, initrd string }
 
-// makeBase makes a base, or takes the one that was made from the same recipe. Debian's suite names it; empty is Debian 13.
-func makeBase(ctx context.Context, cache, suite string) (base, error) {
-	if suite == "" {
-		suite = "trixie"
+// makeBase makes a base, or takes the one that was made from the same recipe. An empty name is Debian 13.
+func makeBase(ctx context.Context, cache, name string) (base, error) {
+	if name == "" {
+		name = "trixie"
 	}
-	sum := sha256.Sum256([]byte(suite + strings.Join(packages, " ") + starter))
-	dir := filepath.Join(cache, suite+"-"+hex.EncodeToString(sum[:6]))
+	r, ok := recipes[name]
+	if !ok {
+		return base{}, fmt.Errorf("there is no base %q: have %q", name, slices.Sorted(maps.Keys(recipes)))
+	}
+	sum := sha256.Sum256([]byte(r.suite + strings.Join(r.packages, " ") + r.also + starter))
+	dir := filepath.Join(cache, name+"-"+hex.EncodeToString(sum[:6]))
 	b := base{filepath.Join(dir, "disk.img"), filepath.Join(dir, "vmlinuz"), filepath.Join(dir, "initrd.img")}
 	if _, err := os.Stat(dir); err == nil {
 		return b, nil
@@ -56,7 +78,8 @@ func makeBase(ctx context.Context, cache, suite string) (base, error) {
 	}
 	defer os.RemoveAll(tmp)
 	tree := filepath.Join(tmp, "root")
-	if err := command(ctx, "mmdebstrap", "--variant=minbase", "--include="+strings.Join(packages, ","), suite, tree); err != nil {
+	args := []string{"--variant=minbase", "--include=" + strings.Join(r.packages, ","), r.suite, tree}
+	if err := command(ctx, "mmdebstrap", append(args, sources(ctx, r)...)...); err != nil {
 		return base{}, fmt.Errorf("%w: make the base of a mirror: %w", errSkipped, err)
 	}
 	etc := func(path, content string) error {
@@ -94,6 +117,24 @@ func makeBase(ctx context.Context, cache, suite string) (base, error) {
 		return base{}, err
 	}
 	return b, os.Rename(tmp, dir)
+}
+
+// sources are where the packages come from: the mirror that apt uses here for Debian, or else mmdebstrap's own choice.
+func sources(ctx context.Context, r recipe) []string {
+	out, _ := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian",
+		"Label: Debian").Output()
+	mirror, _, _ := strings.Cut(string(out), "\n")
+	if mirror == "" {
+		if r.also == "" {
+			return nil
+		}
+		mirror = "http://deb.debian.org/debian"
+	}
+	lines := []string{"deb " + mirror + " " + r.suite + " main"}
+	if r.also != "" {
+		lines = append(lines, "deb "+mirror+" "+r.also+" main")
+	}
+	return lines
 }
 
 // makeDisk makes a disk of that many bytes with the files of tree.

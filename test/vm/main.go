@@ -46,6 +46,7 @@ func run() error {
 	deb := flag.String("deb", "", "the package `FILE` to install, as `make deb` makes it")
 	only := flag.String("run", "", "run only the tests that match this `PATTERN`, as go test -run does, of any suite")
 	full := flag.Bool("full", false, "run every suite, and of each every test")
+	booted := flag.String("base", "", "boot this `BASE` for the suites that name none; backports has a newer kernel")
 	cover := flag.Bool("cover", false, "have the daemons say what of them ran")
 	limit := flag.Duration("timeout", 30*time.Minute, "kill a machine after so long")
 	flag.Parse()
@@ -76,6 +77,9 @@ func run() error {
 	var all tally
 	var covered []string
 	for _, s := range chosen {
+		if s.base == "" {
+			s.base = *booted
+		}
 		m := &machine{suite: s, dir: filepath.Join(out, s.name), cover: *cover}
 		err := m.try(ctx, root, *deb, *limit, &all)
 		if errors.Is(err, errSkipped) {

@@ -29,7 +29,7 @@ type suite struct {
 	// installed has the package and the users of the tests in place before the tests begin; others do that themselves.
 	installed bool
 	env       []string // of the tests, NAME=VALUE
-	base      string   // what is booted, see makeBase; empty is Debian 13
+	base      string   // what is booted, one of recipes; empty is Debian 13
 	kernel    string   // what the kernel's command line has besides
 	// boots above 1 keep the disk, and boot the machine again when it was reset before the tests ended, up to so many
 	// times. The tests run from their beginning each time; DOORWARD_BOOT counts from 1. To them a reset (as by
