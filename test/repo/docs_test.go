@@ -109,6 +109,12 @@ func TestThePrerequisitesAgree(t *testing.T) {
 	if readme != ci {
 		t.Errorf("README.md: %s\n.ci/run:   %s", readme, ci)
 	}
+	machine := packages(".ci/run", `--no-install-recommends (qemu[a-z0-9 -]*[a-z0-9])`)
+	for _, file := range []string{"README.md", "docs/vm.md"} {
+		if has := packages(file, `--no-install-recommends (qemu[a-z0-9 -]*[a-z0-9])`); has != machine {
+			t.Errorf("for the virtual machine %s has %q, and .ci/run %q", file, has, machine)
+		}
+	}
 }
 
 // The states that the protocol page lists are those of the ledger, and each of them goes to no others.

@@ -41,7 +41,10 @@ type suite struct {
 var suites = []suite{
 	{name: "inside", pkg: "./test/vm/inside"},
 	{name: "scenario", pkg: "./test/scenario", smoke: "^TestTheWholePath$", installed: true,
-		env: []string{"DOORWARD_GROUND=systemd", "DOORWARD_PROGRAMS=/bench", "TMPDIR=/srv"}},
+		env: []string{"DOORWARD_GROUND=systemd", "DOORWARD_PROGRAMS=/bench", "TMPDIR=/srv"},
+		without: map[string]string{
+			"TestSilenceIsDenial": "it sets a daemon's clock since boot a day ahead, and a unit has no clock of its own",
+		}},
 }
 
 // choose are the suites of a run, and for each what its tests are held to. only is the person's choice of tests.

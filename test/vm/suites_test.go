@@ -3,7 +3,11 @@
 package main
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -41,5 +45,29 @@ func TestResultsAreReadStrictly(t *testing.T) {
 	well := results{ended: true, well: true}
 	if well.err() == nil {
 		t.Error("a run without tests is well")
+	}
+}
+
+// A test that a suite is without is there, and so is its reason.
+func TestWhatIsLeftOutIsThere(t *testing.T) {
+	for _, s := range suites {
+		files, err := filepath.Glob(filepath.Join("../..", s.pkg, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text []byte
+		for _, f := range files {
+			b, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = append(text, b...)
+		}
+		for name, why := range s.without {
+			top, _, _ := strings.Cut(name, "/")
+			if !bytes.Contains(text, []byte("func "+top+"(")) || why == "" {
+				t.Errorf("%s is without %s, which is not there or has no reason", s.name, name)
+			}
+		}
 	}
 }
