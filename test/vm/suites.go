@@ -40,7 +40,7 @@ type suite struct {
 // suites are all of them. Each costs a boot, about a minute.
 var suites = []suite{
 	{name: "inside", pkg: "./test/vm/inside"},
-	{name: "scenario", pkg: "./test/scenario", smoke: "^TestTheWholePath$", installed: true,
+	{name: "scenario", pkg: "./test/scenario", smoke: "^TestTheWholePath$", full: true, installed: true,
 		env: []string{"DOORWARD_GROUND=systemd", "DOORWARD_PROGRAMS=/bench", "TMPDIR=/srv"},
 		without: map[string]string{
 			"TestSilenceIsDenial": "it sets a daemon's clock since boot a day ahead, and a unit has no clock of its own",
