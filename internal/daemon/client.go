@@ -44,6 +44,7 @@ type Client struct {
 	link    *Link      // nil while there is none
 	running bool       // Run keeps the connection
 	dialing chan struct{}
+	lazy    chan struct{} // closed when a connection that a call made is over and OnDisconnect has returned
 }
 
 // Run keeps the connection until ctx ends: it is a task for Process.Run. While it has none, calls fail at once with
@@ -52,6 +53,7 @@ func (c *Client) Run(ctx context.Context) error {
 	c.mu.Lock()
 	c.running = true
 	c.mu.Unlock()
+	c.takeOver(ctx)
 	wait := backoffFirst
 	lost := false // said so already
 	for ctx.Err() == nil {
@@ -80,6 +82,26 @@ func (c *Client) Run(ctx context.Context) error {
 		wait = min(2*wait, backoffLast)
 	}
 	return nil
+}
+
+// takeOver waits until the connection is over that a call made before Run, or ends it with ctx. A second one beside it
+// would be a second client to the server, and one of the two be turned away for as long as the other lives.
+func (c *Client) takeOver(ctx context.Context) {
+	c.mu.Lock()
+	dialing := c.dialing
+	c.mu.Unlock()
+	if dialing != nil {
+		<-dialing
+	}
+	c.mu.Lock()
+	l, lazy := c.link, c.lazy
+	c.mu.Unlock()
+	if l != nil {
+		defer context.AfterFunc(ctx, l.Close)()
+	}
+	if lazy != nil {
+		<-lazy
+	}
 }
 
 func (c *Client) set(l *Link) {
@@ -188,14 +210,19 @@ func (c *Client) Link(ctx context.Context) (*Link, error) {
 		dial, cancel := context.WithTimeout(ctx, lazyTimeout)
 		l, over, err := c.connect(dial)
 		cancel()
+		lazy := make(chan struct{})
 		c.mu.Lock()
 		c.dialing, c.link = nil, l
+		if err == nil {
+			c.lazy = lazy
+		}
 		c.mu.Unlock()
 		close(mine)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", unavailable(c.name()), err)
 		}
 		go func() {
+			defer close(lazy)
 			<-over
 			c.mu.Lock()
 			if c.link == l {

@@ -738,6 +738,51 @@ func TestClientReconnectsAndFailsAtOnceWhileDown(t *testing.T) {
 	}
 }
 
+// A call that comes before Run makes a connection. Run goes on with that one: a second beside it would be a second client
+// to the server.
+func TestRunGoesOnWithTheConnectionOfACall(t *testing.T) {
+	var links atomic.Int64
+	var first atomic.Pointer[Link]
+	r := serve(t, worker, table1(), func(s *Server) {
+		s.OnLink = func(l *Link) {
+			links.Add(1)
+			first.CompareAndSwap(nil, l)
+		}
+	})
+	var downs atomic.Int64
+	var late atomic.Bool
+	c := &Client{Path: r.path, Log: r.Log, OnDisconnect: func() { downs.Add(1); late.Store(links.Load() > 1) }}
+	call := func() error { return c.Call(t.Context(), "echo", &echoReq{Text: "x"}, &echoResp{}) }
+	if err := call(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = c.Run(ctx) }()
+	for range 100 {
+		if err := call(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if n := links.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+	first.Load().Close()
+	settles(t, "failures", 0, func() int {
+		if call() != nil {
+			return 1
+		}
+		return 0
+	})
+	if n := links.Load(); n != 2 || downs.Load() != 1 || late.Load() {
+		t.Errorf("%d connections, %d disconnects, told of it behind the next: %v", n, downs.Load(), late.Load())
+	}
+	cancel()
+	<-done
+	settles(t, "connections", 0, func() int { return 2 - int(downs.Load()) })
+}
+
 // Calls in flight when the server dies end at once, and say that they may have been done.
 func TestCallsInFlightEndWithTheServer(t *testing.T) {
 	r := serve(t, worker, table1())
