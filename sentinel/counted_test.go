@@ -30,6 +30,7 @@ func TestACountedGrantOfReadsIsNotExceededByAskingFirst(t *testing.T) {
 		s.authd = peerThat(t, func(*wire.Msg) any { return &wire.Empty{} })
 		g := c.grant
 		g.Cell, g.Connector, g.Method, g.Account, g.Login = "work", "demo", "items", "home", 1
+		g.Meaning = s.meaning("demo", "items")
 		g.Limits, g.Tainted, g.Until = []byte(`{}`), true, s.ledger.Now().Add(3600e9)
 		if _, err := s.ledger.AddGrant(t.Context(), g, "person:1000"); err != nil {
 			t.Fatal(err)
@@ -61,8 +62,8 @@ func TestRepeatingAWriteThatRunsDoesNotFillTheRecord(t *testing.T) {
 	s := newSentinel(t)
 	s.authd = peerThat(t, func(*wire.Msg) any { return &wire.Empty{} })
 	if _, err := s.ledger.AddGrant(t.Context(), ledger.Grant{Cell: "work", Connector: "demo", Method: "create", Account: "home",
-		Login: 1, Kind: ledger.KindUntil, Limits: []byte(`{"limits":[{"field":"to","values":["bob@example.org"]}]}`),
-		Until: s.ledger.Now().Add(3600e9)}, "person:1000"); err != nil {
+		Login: 1, Meaning: s.meaning("demo", "create"), Kind: ledger.KindUntil,
+		Limits: []byte(`{"limits":[{"field":"to","values":["bob@example.org"]}]}`), Until: s.ledger.Now().Add(3600e9)}, "person:1000"); err != nil {
 		t.Fatal(err)
 	}
 	ask := func() (*wire.DecideResp, error) {

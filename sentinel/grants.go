@@ -14,10 +14,14 @@ import (
 	"github.com/doorward/doorward/sentinel/ledger"
 )
 
-// grants are a cell's live grants of a connector, and of one method where it is named, as the policy reads them.
+// grants are a cell's live grants of a connector, and of one method where it is named, as the policy reads them. One that was
+// given for a method as it is no more covers nothing, also where its end could not be written yet.
 func (s *Sentinel) grants(cell, vendor, method string) []wire.Grant {
 	var out []wire.Grant
 	for _, g := range s.ledger.Grants(ledger.GrantFilter{Cell: cell, Connector: vendor, Method: method, Live: true}) {
+		if g.Meaning != s.meaning(g.Connector, g.Method) {
+			continue
+		}
 		out = append(out, s.asGrant(&g))
 	}
 	return out
@@ -52,14 +56,14 @@ type keptLimits struct {
 	Sentence string       `json:"sentence"`
 }
 
-// asKept is a validated grant for the ledger.
-func asKept(g *wire.Grant, login uint64, sensitive bool, now ledger.Moment) (*ledger.Grant, error) {
+// asKept is a validated grant for the ledger, of a method that means what is given.
+func asKept(g *wire.Grant, login uint64, meaning string, sensitive bool, now ledger.Moment) (*ledger.Grant, error) {
 	limits, err := json.Marshal(keptLimits{g.Limits, g.Sentence})
 	if err != nil {
 		return nil, err
 	}
 	k := &ledger.Grant{ID: ledger.NewID(), Cell: g.Cell, Connector: g.Connector, Method: g.Method, Account: g.Account,
-		Login: login, Kind: g.Kind, Limits: limits, Tainted: g.Tainted, Sensitive: sensitive, Uses: int(g.Count)}
+		Login: login, Meaning: meaning, Kind: g.Kind, Limits: limits, Tainted: g.Tainted, Sensitive: sensitive, Uses: int(g.Count)}
 	if g.Session != "" {
 		k.Session = g.Cell + "/" + g.Session
 	}

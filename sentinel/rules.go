@@ -21,8 +21,12 @@ import (
 	"github.com/doorward/doorward/sentinel/policy"
 )
 
-// policyKey names the decided policy set in the ledger.
-const policyKey = "policy"
+// policyKey names the decided policy set in the ledger. Before one was decided, the default of the first start holds, which
+// defaultKey names: a package with a wider one must not widen what goes.
+const (
+	policyKey  = "policy"
+	defaultKey = "policy-default"
+)
 
 // closed stands in for a policy that cannot be used.
 const closed = `@reason("the policy on this machine has a fault, so everything is denied until a person has mended it")
@@ -45,18 +49,16 @@ func (s *Sentinel) limits() ([][]byte, error) {
 
 // loadPolicy takes up the set that was decided last, not what stands in the folder now. Where it cannot be used, with a
 // typo in limits.toml say, nothing is allowed, loudly: the empty set denies all.
-func (s *Sentinel) loadPolicy(context.Context) error {
+func (s *Sentinel) loadPolicy(ctx context.Context) error {
 	limits, err := s.limits()
 	if err != nil {
 		return err
 	}
-	files := policy.Files{policy.PolicyFile: policy.DefaultPolicy()}
-	if v, ok := s.ledger.Setting(policyKey); ok {
-		if files, err = policyFiles(v.Value); err != nil {
-			return fmt.Errorf("read the decided policy back: %w", err)
-		}
+	files, err := s.decidedPolicy(ctx)
+	if err != nil {
+		return fmt.Errorf("read the decided policy back: %w", err)
 	}
-	set, err := policy.Compile(files, s.sorted, limits...)
+	set, err := policy.Undecided(files, s.sorted, s.changedMethods(), limits...)
 	if err != nil {
 		s.log.Error("the decided policy cannot be used; everything is denied", "err", err.Error())
 		if set, err = policy.Compile(policy.Files{"closed.cedar": []byte(closed)}, s.sorted); err != nil {
@@ -65,6 +67,24 @@ func (s *Sentinel) loadPolicy(context.Context) error {
 	}
 	s.policy.Store(set)
 	return nil
+}
+
+// decidedPolicy are the files of the set that was decided last, or of the default at the first start.
+func (s *Sentinel) decidedPolicy(ctx context.Context) (policy.Files, error) {
+	for _, key := range []string{policyKey, defaultKey} {
+		if v, ok := s.ledger.Setting(key); ok {
+			return policyFiles(v.Value)
+		}
+	}
+	files := policy.Files{policy.PolicyFile: policy.DefaultPolicy()}
+	value, err := json.Marshal(asList(files))
+	if err != nil {
+		return nil, err
+	}
+	if err := s.ledger.PutSetting(ctx, defaultKey, value, "sentinel", nil); err != nil { // the disk is full; the next start tries again
+		s.log.Error("the default policy is not kept", "err", err.Error())
+	}
+	return files, nil
 }
 
 func policyFiles(b []byte) (policy.Files, error) {
@@ -107,7 +127,8 @@ func (s *Sentinel) compile(given []wire.PolicyFile) (*policy.Set, error) {
 	return policy.Load(os.DirFS(s.policyFolder()), s.sorted, limits...)
 }
 
-// adopt makes a set the decided one.
+// adopt makes a set the decided one, of the methods as they are now. What they mean is kept last: where only the first is
+// durable, what has changed still asks.
 func (s *Sentinel) adopt(ctx context.Context, value []byte, by string, details any) error {
 	files, err := policyFiles(value)
 	if err != nil {
@@ -124,6 +145,10 @@ func (s *Sentinel) adopt(ctx context.Context, value []byte, by string, details a
 	if err := s.ledger.PutSetting(ctx, policyKey, value, by, details); err != nil {
 		return err
 	}
+	if err := s.keepMeanings(ctx, s.meanings(), by, details); err != nil {
+		return err
+	}
+	s.undecided.Store(nil)
 	s.policy.Store(set)
 	return nil
 }
@@ -140,7 +165,7 @@ func (s *Sentinel) policyVerb(ctx context.Context, c *daemon.Call, req *wire.Pol
 		}
 		r.Lines, r.Next = pageLines(r.Lines, req.From)
 		d := now.Digest()
-		r.Notes = append(notes(now), "digest "+hex.EncodeToString(d[:8]))
+		r.Notes = append(s.notesNow(now), "digest "+hex.EncodeToString(d[:8]))
 		return r, nil
 	case "cedar":
 		r := new(wire.PolicyResp)
@@ -183,6 +208,12 @@ func (s *Sentinel) policyVerb(ctx context.Context, c *daemon.Call, req *wire.Pol
 	if req.Op == "check" {
 		return r, nil
 	}
+	return s.takeUp(ctx, set, r, all, actor(c.Peer))
+}
+
+// takeUp makes a set the decided one where it widens nothing, and puts it up for decision otherwise. lines are all
+// differences from the set in force.
+func (s *Sentinel) takeUp(ctx context.Context, set *policy.Set, r *wire.PolicyResp, lines []string, by string) (*wire.PolicyResp, error) {
 	value, err := json.Marshal(asList(set.Files()))
 	if err != nil {
 		return nil, err
@@ -190,17 +221,22 @@ func (s *Sentinel) policyVerb(ctx context.Context, c *daemon.Call, req *wire.Pol
 	if len(value) > ledger.MaxSetting { // else it would fail once it is approved
 		return nil, wire.Refuse(wire.CodeTooLarge, "the policy is larger than the record can keep", "say the same in less")
 	}
+	changed := s.changedMethods()
 	if v, ok := s.ledger.Setting(policyKey); ok && bytes.Equal(v.Value, value) {
-		s.policy.Store(set) // decided already; the admin's limits may be others than when it was taken up
-		return r, nil
+		// Decided already; the admin's limits may be others than when it was taken up.
+		if err := s.loadPolicy(ctx); err != nil || len(changed) == 0 {
+			return r, err
+		}
 	}
-	widens := policy.Widens(now, set)
-	if len(widens) == 0 {
-		return r, s.ledgerError(s.adopt(ctx, value, actor(c.Peer), nil))
+	if len(policy.Widens(s.policy.Load(), set)) == 0 {
+		return r, s.ledgerError(s.adopt(ctx, value, by, nil))
 	}
-	from, to := now.Digest(), set.Digest()
+	for _, name := range changed {
+		lines = append(lines, "changed with an upgrade: "+name)
+	}
+	to := set.Digest()
 	r.Widening, err = s.widen(ctx, widening{Kind: widenPolicy, About: policy.PolicyFile, Digest: hex.EncodeToString(to[:]),
-		From: hex.EncodeToString(from[:]), Lines: all, Value: value}, "a policy that allows more", actor(c.Peer))
+		From: s.comparedWith(), Lines: lines, Value: value}, "a policy that allows more", by)
 	return r, err
 }
 

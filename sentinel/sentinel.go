@@ -50,6 +50,9 @@ type Sentinel struct {
 	complained atomic.Int64 // when the log last said that the record cannot be written, seconds
 	unasked    atomic.Bool  // an account or a grant found no room to be put up for decision
 
+	means     sync.Map                 // *describe.Method: its meaning, hex
+	undecided atomic.Pointer[[]string] // methods that ask since they have changed, "vendor method"; nil: none
+
 	halted atomic.Pointer[map[string]string] // stops that are not on record yet: by whom, by key of the setting; or nil
 
 	mu        sync.Mutex // guards what follows
@@ -118,6 +121,9 @@ func Run(ctx context.Context, p *daemon.Process) error {
 		return fmt.Errorf("start: %w", err)
 	}
 	if s.spool, err = spool.Open(filepath.Join(p.Dirs.State, "spool"), sealing, p.Log); err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	if err := s.compareMeanings(ctx); err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
 	if err := s.loadPolicy(ctx); err != nil {

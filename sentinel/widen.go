@@ -171,8 +171,8 @@ func (s *Sentinel) apply(ctx context.Context, c ledger.Call, by string) error {
 		}
 		return s.ledger.PutSetting(ctx, "account/"+w.About, []byte(w.Digest), by, details)
 	case widenPolicy: // Lines are the difference that was shown, and hold only from there
-		if now := s.policy.Load().Digest(); w.From != hex.EncodeToString(now[:]) {
-			return wire.Refuse(wire.CodeConflict, "another policy was taken up since this one was compared with it",
+		if w.From != s.comparedWith() {
+			return wire.Refuse(wire.CodeConflict, "another policy or other methods were taken up since this one was compared with them",
 				"doorward policy load")
 		}
 		return s.adopt(ctx, w.Value, by, details)

@@ -199,11 +199,11 @@ func TestGrantsThereAndBack(t *testing.T) {
 	g := wire.Grant{Connector: "github", Method: "issue-create", Account: "code", Cell: "work", Session: "payload.abc", Kind: "session",
 		Limits: []wire.Limit{{Field: "repo", Values: []string{"ada/site"}}, {Field: "n", Max: 3}}, Count: 4, Tainted: true,
 		Sentence: "may do it"}
-	k, err := asKept(&g, 7, true, now)
+	k, err := asKept(&g, 7, "a meaning", true, now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if k.Login != 7 || !k.Sensitive || k.Session != "work/payload.abc" || !k.Until.IsZero() {
+	if k.Login != 7 || k.Meaning != "a meaning" || !k.Sensitive || k.Session != "work/payload.abc" || !k.Until.IsZero() {
 		t.Errorf("%+v", k)
 	}
 	k.State, k.Created, k.By, k.Used = ledger.GrantLive, now, "person:1000", 2
@@ -214,7 +214,7 @@ func TestGrantsThereAndBack(t *testing.T) {
 		t.Errorf("there was\n%+v\nand back came\n%+v", g, got)
 	}
 	g.Kind, g.Until = "until", time.Now().Add(time.Hour).Unix()
-	if k, err = asKept(&g, 7, true, now); err != nil || k.Until.Time().Unix() != g.Until || k.Until.Boot <= now.Boot {
+	if k, err = asKept(&g, 7, "a meaning", true, now); err != nil || k.Until.Time().Unix() != g.Until || k.Until.Boot <= now.Boot {
 		t.Errorf("an end on both clocks: %+v, %v", k, err)
 	}
 	k.State, k.Ended = ledger.GrantRevoked, now

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/doorward/doorward/internal/wire"
@@ -297,6 +298,26 @@ func (m *Method) Arg(name string) (*Arg, bool) {
 		}
 	}
 	return nil, false
+}
+
+// Meaning is the SHA-256 of all that a person's decision about m can rest on: its class and reach, the arguments with
+// their types and bounds, those that a grant may limit, the requests it may send. What a grant or a setting was decided
+// for is known by it, so that a newer description of the same name does not inherit what was allowed of the older. Words
+// that are only shown, the labels of its answer, the vendor's permissions and the look-up afterwards do not count: none of
+// them lets a call do more. A field that is added to Method or Arg counts until it is taken out here.
+func (m *Method) Meaning() wire.Digest {
+	k := *m
+	k.Summary, k.Labels, k.Scopes, k.Once, k.Settle = "", nil, nil, "", nil
+	k.Args = slices.Clone(m.Args)
+	for i := range k.Args {
+		k.Args[i].Label, k.Args[i].Help = "", ""
+	}
+	slices.SortFunc(k.Args, func(a, b Arg) int { return strings.Compare(a.Name, b.Name) })
+	b, err := wire.Marshal(&k)
+	if err != nil {
+		panic(err) // it came out of such bytes
+	}
+	return wire.Sum(b)
 }
 
 // SensitiveAt says whether a call of m that reaches reach is sensitive, design section 5.

@@ -41,8 +41,9 @@ type Grant struct {
 	Uses      int             `json:"uses,omitzero"` // how often; 0 means as often as it lasts
 	Used      int             `json:"used"`
 	Created   Moment          `json:"created"`
-	By        string          `json:"by"`            // who gave it
-	Call      string          `json:"call,omitzero"` // at which call's card
+	By        string          `json:"by"`               // who gave it
+	Call      string          `json:"call,omitzero"`    // at which call's card
+	Meaning   string          `json:"meaning,omitzero"` // of the method as it was then, hex (describe.Method.Meaning)
 	Until     Moment          `json:"until,omitzero"`
 	LastUse   Moment          `json:"last_use,omitzero"`
 	State     string          `json:"state"`
@@ -164,7 +165,7 @@ func (t *txn) endGrant(id, state, by, why string) (Grant, error) {
 	return g, t.grantEvent(g, EvGrantEnd, by, why)
 }
 
-// RevokeGrants ends the live grants that f names and returns them.
+// RevokeGrants ends the live grants that f names, and those that wait to be confirmed, and returns them.
 func (l *Ledger) RevokeGrants(ctx context.Context, f GrantFilter, by, why string) ([]Grant, error) {
 	f.Live = true
 	var out []Grant

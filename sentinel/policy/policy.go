@@ -71,6 +71,12 @@ func Default(descs []*describe.Connector, limits ...[]byte) (*Set, error) {
 // Compile makes a set of a person's files under the admin's limits (the bytes of limits.toml; of several, the
 // narrowest of each limit holds). The error joins every *Problem found; with one there is no set.
 func Compile(f Files, descs []*describe.Connector, limitFiles ...[]byte) (*Set, error) {
+	return Undecided(f, descs, nil, limitFiles...)
+}
+
+// Undecided is Compile, but the methods of changed ("vendor method") ask, whatever the files say of them: what the files
+// allow was decided about methods that meant something else. Names that there are not are passed over.
+func Undecided(f Files, descs []*describe.Connector, changed []string, limitFiles ...[]byte) (*Set, error) {
 	s := &Set{files: maps.Clone(f), descs: slices.Clone(descs), levels: map[string]map[string]methodLevel{}}
 	slices.SortFunc(s.descs, func(a, b *describe.Connector) int { return strings.Compare(a.Vendor, b.Vendor) })
 	var faults []error
@@ -86,6 +92,13 @@ func Compile(f Files, descs []*describe.Connector, limitFiles ...[]byte) (*Set, 
 		}
 		s.limits = append(s.limits, l)
 		s.ceiling = s.ceiling.meet(l.Limits)
+	}
+	if len(changed) > 0 {
+		l := noLimits()
+		for _, name := range changed {
+			l.methods[name] = methodLimit{"", ask, mark{place{file: "upgrade"}, name + " has changed since the policy was decided"}}
+		}
+		s.limits = append(s.limits, l)
 	}
 	var err error
 	if s.settings, err = parseSettings(f[PolicyFile], s.descs); err != nil {
