@@ -21,11 +21,12 @@ const childEnv = "LEDGER_TEST_CHILD"
 
 // children are what a second process can do. Each reports on its standard output.
 var children = map[string]func(dir string) error{
-	"write": childWrite,
-	"hold":  childHold,
-	"open":  childOpen,
-	"locks": childNoLocks,
-	"small": childSmall,
+	"write":   childWrite,
+	"hold":    childHold,
+	"open":    childOpen,
+	"locks":   childNoLocks,
+	"small":   childSmall,
+	"migrate": childMigrate,
 }
 
 func TestMain(m *testing.M) {

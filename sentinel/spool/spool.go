@@ -43,7 +43,8 @@ const (
 	MaxFile    = 128 << 20  // plain bytes of one file
 	MaxTotal   = 2048 << 20 // sealed bytes of all files
 	maxMeta    = 4 << 10    // bytes of a file's encoded Meta
-	magic      = "dwspool1"
+	magic      = "dwspool" + version
+	version    = "1"
 	headerSize = len(magic) + saltSize + 4
 	saltSize   = 32
 	tagSize    = 16
@@ -59,6 +60,7 @@ var (
 	ErrTooLarge = errors.New("too large for the spool")
 	ErrFull     = errors.New("the spool has no space left")
 	ErrSealed   = errors.New("the spooled file was changed or is not this spool's")
+	ErrNewer    = errors.New("the spool was written by a newer version")
 )
 
 // Meta is what is known about a file. It is sealed too.
@@ -82,7 +84,8 @@ type Spool struct {
 }
 
 // Open opens or makes the spool in dir, mode 0700 of this user. The key has 32 bytes: DeriveKey makes it. What a
-// crash left half-written is deleted. Only one process may have it open: the ledger's lock sees to that.
+// crash left half-written is deleted. A spool with a file of a newer version is refused as it is. Only one process may
+// have it open: the ledger's lock sees to that.
 func Open(dir string, key []byte, log *slog.Logger) (*Spool, error) {
 	if len(key) != 32 {
 		return nil, errors.New("open the spool: the key must have 32 bytes")
@@ -103,6 +106,11 @@ func Open(dir string, key []byte, log *slog.Logger) (*Spool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the spool: %w", err)
 	}
+	for _, e := range entries { // before anything is deleted
+		if err := s.older(e.Name()); err != nil {
+			return nil, fmt.Errorf("open the spool: %w", err)
+		}
+	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), tempPrefix) {
 			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
@@ -115,6 +123,26 @@ func Open(dir string, key []byte, log *slog.Logger) (*Spool, error) {
 		}
 	}
 	return s, nil
+}
+
+// older refuses a file of a version that this program does not know. What is no spooled file at all is another matter, and
+// is found when it is opened.
+func (s *Spool) older(name string) error {
+	f, err := os.OpenFile(filepath.Join(s.dir, name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	var head [len(magic)]byte
+	if _, err := io.ReadFull(f, head[:]); err != nil {
+		return nil
+	}
+	have, ok := strings.CutPrefix(string(head[:]), strings.TrimSuffix(magic, version))
+	if ok && have > version && have <= "9" {
+		return fmt.Errorf("%w: %s has version %s, this program knows %s; install the newer program again, or move the file away: "+
+			"what it belongs to is then lost", ErrNewer, name, have, version)
+	}
+	return nil
 }
 
 // DeriveKey makes the spool's key from the seed of sentinel's checkpoint key, or from a key of its own.

@@ -147,3 +147,49 @@ func TestSweepDeletesExpiredOrphansAndHalves(t *testing.T) {
 		t.Error(err, s.used)
 	}
 }
+
+// A spool with a file of a newer version is refused in words, and left as it is; what is no spooled file is not judged.
+func TestANewerSpoolIsRefused(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "spool")
+	s := newSpool(t, dir)
+	ref, _, err := s.Put(t.Context(), strings.NewReader("x"), Meta{Call: "c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, ref)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	half := filepath.Join(dir, tempPrefix+"x")
+	open := func(version string) error {
+		t.Helper()
+		for name, b := range map[string][]byte{file: append([]byte("dwspool"+version), b[len(magic):]...), half: []byte("half")} {
+			if err := os.WriteFile(name, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := Open(dir, make([]byte, 32), slog.New(slog.DiscardHandler))
+		return err
+	}
+	err = open("2")
+	if !errors.Is(err, ErrNewer) {
+		t.Fatalf("a newer spool is opened: %v", err)
+	}
+	for _, words := range []string{"version 2", "knows 1", "install the newer program again"} {
+		if !strings.Contains(err.Error(), words) {
+			t.Errorf("it does not say %q: %v", words, err)
+		}
+	}
+	if now, err := os.ReadFile(file); err != nil || !bytes.Equal(now[len(magic):], b[len(magic):]) {
+		t.Errorf("it has changed the file: %v", err)
+	}
+	if _, err := os.Stat(half); err != nil {
+		t.Error("it has cleaned a spool that it refuses")
+	}
+	for _, version := range []string{"1", "x"} {
+		if err := open(version); err != nil {
+			t.Errorf("version %s: %v", version, err)
+		}
+	}
+}
