@@ -26,11 +26,12 @@ const (
 // folder is the store's directory. Everything in it is reached through the directory's descriptor, so a link put into
 // it leads nowhere else.
 type folder struct {
+	path string
 	root *os.Root
 	lock *os.File
 }
 
-// openFolder makes the directory where it is missing, locks it, and clears what a crash left.
+// openFolder makes the directory where it is missing, locks it, and clears what a crash left in it.
 func openFolder(dir string) (*folder, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make store: %w", err)
@@ -39,7 +40,7 @@ func openFolder(dir string) (*folder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	f := &folder{root: root}
+	f := &folder{path: dir, root: root}
 	if err := f.prepare(); err != nil {
 		f.close()
 		return nil, fmt.Errorf("open store %s: %w", dir, err)

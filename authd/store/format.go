@@ -28,7 +28,7 @@
 //
 //	offset  size  what
 //	     0     8  "doorward"
-//	     8     2  version of the format, big-endian: 1
+//	     8     2  version of the format, big-endian: 1; that of header.json
 //	    10     2  purpose, big-endian
 //	    12    16  record id: for accounts the file's name; zero for the others
 //	    28     8  generation, big-endian: how often this record was written
@@ -54,7 +54,8 @@ import (
 	"github.com/doorward/doorward/authd/guarded"
 )
 
-// Version is the version of the format. A store of a later one is refused: what it holds could mean less than it says.
+// Version is the version of the format. A store of a later one is refused: what it holds could mean less than it says. One
+// of an earlier is migrated when it is unlocked, see migrate.go.
 const Version = 1
 
 const (
@@ -101,24 +102,23 @@ type recordHead struct {
 	generation uint64
 }
 
-func (h recordHead) append(b []byte) []byte {
+func (h recordHead) append(b []byte, version uint16) []byte {
 	b = append(b, magic...)
-	b = binary.BigEndian.AppendUint16(b, Version)
+	b = binary.BigEndian.AppendUint16(b, version)
 	b = binary.BigEndian.AppendUint16(b, uint16(h.purpose))
 	b = append(b, h.id[:]...)
 	return binary.BigEndian.AppendUint64(b, h.generation)
 }
 
-// parseHead reads the clear part. It proves nothing: open does.
-func parseHead(b []byte) (recordHead, error) {
+// parseHead reads the clear part of a record of a version. It proves nothing: open does.
+func parseHead(b []byte, version uint16) (recordHead, error) {
 	if len(b) < headSize+nonceSize+tagSize || string(b[:8]) != magic {
 		return recordHead{}, fmt.Errorf("%w: not a record", ErrCorrupt)
 	}
-	if v := binary.BigEndian.Uint16(b[8:]); v > Version {
-		return recordHead{}, fmt.Errorf("%w (version %d, here %d): install that version, or restore what this one wrote",
-			ErrNewer, v, Version)
-	} else if v != Version {
-		return recordHead{}, fmt.Errorf("%w: no such version: %d", ErrCorrupt, v)
+	if v := binary.BigEndian.Uint16(b[8:]); int(v) > newest() {
+		return recordHead{}, newer(int(v))
+	} else if v != version {
+		return recordHead{}, fmt.Errorf("%w: a record of version %d in a store of version %d", ErrCorrupt, v, version)
 	}
 	return recordHead{
 		purpose:    purpose(binary.BigEndian.Uint16(b[10:])),
@@ -129,9 +129,10 @@ func parseHead(b []byte) (recordHead, error) {
 
 // sealer makes and opens records of one store.
 type sealer struct {
-	root   *guarded.Value
-	salt   [sha256.Size]byte // of header.json
-	random io.Reader
+	root    *guarded.Value
+	salt    [sha256.Size]byte // of header.json
+	random  io.Reader
+	version uint16
 }
 
 // aead returns the cipher of one record. Its key is in ordinary memory until the record is done.
@@ -165,7 +166,7 @@ func (s *sealer) seal(h recordHead, plain []byte) ([]byte, error) {
 	for i := copy(filled, plain); i < len(filled); i++ {
 		filled[i] = ' '
 	}
-	out := h.append(make([]byte, 0, headSize+nonceSize+len(filled)+tagSize))
+	out := h.append(make([]byte, 0, headSize+nonceSize+len(filled)+tagSize), s.version)
 	out = out[:headSize+nonceSize]
 	if _, err := io.ReadFull(s.random, out[headSize:]); err != nil {
 		return nil, fmt.Errorf("draw nonce: %w", err)
@@ -175,7 +176,7 @@ func (s *sealer) seal(h recordHead, plain []byte) ([]byte, error) {
 
 // open returns the plaintext of a record, which must be the one that want says but for its generation.
 func (s *sealer) open(b []byte, want recordHead) ([]byte, uint64, error) {
-	h, err := parseHead(b)
+	h, err := parseHead(b, s.version)
 	if err != nil {
 		return nil, 0, err
 	}

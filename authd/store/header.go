@@ -53,7 +53,7 @@ func newHeader(key string, random io.Reader) (Header, error) {
 	if _, err := io.ReadFull(random, drawn[:]); err != nil {
 		return Header{}, fmt.Errorf("make store header: %w", err)
 	}
-	h := Header{Version: Version, Store: hex.EncodeToString(drawn[:16]), Key: key}
+	h := Header{Version: newest(), Store: hex.EncodeToString(drawn[:16]), Key: key}
 	if key == FromPassphrase {
 		h.Argon2id = &Argon2id{argonTime, argonMemoryKiB, argonThreads, hex.EncodeToString(drawn[16:])}
 	}
@@ -68,15 +68,14 @@ func parseHeader(b []byte) (Header, error) {
 	if err := json.Unmarshal(b, &version); err != nil {
 		return Header{}, fmt.Errorf("%w: header.json: %v", ErrCorrupt, err)
 	}
-	if version.Version > Version {
-		return Header{}, fmt.Errorf("%w (version %d, here %d): install that version, or restore what this one wrote",
-			ErrNewer, version.Version, Version)
+	if version.Version > newest() {
+		return Header{}, newer(version.Version)
 	}
 	var h Header
 	if err := json.Unmarshal(b, &h, json.RejectUnknownMembers(true)); err != nil {
 		return Header{}, fmt.Errorf("%w: header.json: %v", ErrCorrupt, err)
 	}
-	if h.Version != Version || !isHex(h.Store) {
+	if h.Version < 1 || !isHex(h.Store) {
 		return Header{}, fmt.Errorf("%w: header.json: wrong version or store id", ErrCorrupt)
 	}
 	switch a := h.Argon2id; {

@@ -87,7 +87,11 @@ func open(dir string, random io.Reader) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{folder: f, random: random, accounts: map[string]*entry{}}
-	if err := s.readHeader(); err != nil {
+	err = s.readHeader()
+	if err == nil { // of a store that is refused everything stays as it is
+		err = discard(dir + nextSuffix)
+	}
+	if err != nil {
 		f.close()
 		return nil, fmt.Errorf("open store %s: %w", dir, err)
 	}
@@ -192,11 +196,14 @@ func (s *Store) unlock(source string, root func(Header) []byte) error {
 	if err != nil {
 		return err
 	}
-	sealer := &sealer{root: guarded.New(root(*h)), salt: salt, random: s.random}
-	loaded := &Store{folder: s.folder, sealer: sealer, accounts: map[string]*entry{}}
-	if fresh {
+	sealer := &sealer{root: guarded.New(root(*h)), salt: salt, random: s.random, version: uint16(h.Version)}
+	loaded := &Store{folder: s.folder, random: s.random, header: h, sealer: sealer, accounts: map[string]*entry{}}
+	switch {
+	case fresh:
 		err = loaded.make(encoded)
-	} else {
+	case h.Version < newest():
+		err = loaded.migrate()
+	default:
 		err = loaded.load()
 	}
 	if err != nil {
@@ -206,7 +213,7 @@ func (s *Store) unlock(source string, root func(Header) []byte) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.header, s.sealer, s.accounts = h, sealer, loaded.accounts
+	s.folder, s.header, s.sealer, s.accounts = loaded.folder, loaded.header, loaded.sealer, loaded.accounts
 	s.index, s.checkpoint = loaded.index, loaded.checkpoint
 	return nil
 }

@@ -828,7 +828,7 @@ func TestVectors(t *testing.T) {
 		t.Run(r.Name, func(t *testing.T) {
 			nonce, _ := hex.DecodeString(r.Nonce)
 			id, _ := hex.DecodeString(r.ID)
-			s := &sealer{guardedRoot, salt, bytes.NewReader(nonce)}
+			s := &sealer{guardedRoot, salt, bytes.NewReader(nonce), Version}
 			head := recordHead{purpose(r.Purpose), recordID(id), r.Generation}
 			sealed, err := s.seal(head, []byte(r.Plain))
 			if err != nil || hex.EncodeToString(sealed) != r.Record {
@@ -886,7 +886,7 @@ func FuzzParseHeader(f *testing.F) {
 }
 
 func FuzzOpenRecord(f *testing.F) {
-	s := &sealer{root: guarded.New(rootKey()), random: bytes.NewReader(make([]byte, 12))}
+	s := &sealer{root: guarded.New(rootKey()), random: bytes.NewReader(make([]byte, 12)), version: Version}
 	good, err := s.seal(recordHead{purpose: purposeAccount, generation: 1}, []byte("{}"))
 	if err != nil {
 		f.Fatal(err)
