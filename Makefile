@@ -6,9 +6,10 @@ WORKERS := dav github
 DAEMONS := authd sentinel egress cells
 B       := build
 VERSION := $(or $(shell git describe --always --dirty 2>/dev/null),devel)
+DEB     := 0.1.0
 CLI     := github.com/doorward/doorward/cli
 GOBUILD := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags="-s -w -buildid= \
-	-X $(CLI).release=$(VERSION) -X $(CLI)/operator.release=$(VERSION)"
+	-X $(CLI).release=$(DEB)-$(VERSION) -X $(CLI)/operator.release=$(DEB)-$(VERSION)"
 
 # Go asks git for the state of the tree, which git refuses to root in another user's clone; git describe may be refused.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
@@ -20,7 +21,6 @@ endif
 endif
 
 ARCH    ?= $(shell $(GO) env GOARCH)
-DEB     := 0.1.0
 NFPM    := $(GO) run github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4
 
 help: ## this list
@@ -42,7 +42,8 @@ test: specs build ## everything this machine can run; the last lines say which g
 deb: build ## one Debian package into build/; ARCH is amd64 or arm64
 	@rm -rf $(B)/deb && mkdir -p $(B)/deb/bin $(B)/deb/libexec && GOARCH=$(ARCH) $(GOBUILD) -o $(B)/deb/bin/ ./cmd/connector ./cmd/doorward
 	@GOARCH=$(ARCH) $(GOBUILD) -o $(B)/deb/libexec/ $(DAEMONS:%=./cmd/%) $(WORKERS:%=./cmd/worker-%)
-	@ARCH=$(ARCH) VERSION=$(DEB) SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(NFPM) package -f package/nfpm.yaml -p deb -t $(B)/
+	@$(GO) run ./package/docs $(B)/deb/share $(B)/bin $(DEB)
+	@ARCH=$(ARCH) VERSION=$(DEB) SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(NFPM) package -f package/nfpm.yaml -p deb -t $(B)/
 
 vm-test vm-test-full vm-shell: ARCH = amd64
 vm-test: deb ## a Debian 13 with systemd under QEMU (no KVM): the units, tried for real, within 10 minutes (needs root)
@@ -70,8 +71,8 @@ check: ## what needs no privilege: format, vet, plain tests
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
 	@$(GO) vet ./... && $(GO) test ./internal/... ./cli/...
 
-repro: ## builds twice and compares the bytes
-	@$(MAKE) -s build B=$(B)/repro-a && $(MAKE) -s build B=$(B)/repro-b && diff -r $(B)/repro-a $(B)/repro-b && echo "same bytes"
+repro: ## builds binaries and both packages twice, in other folders, and compares the bytes
+	@$(GO) run ./package/repro
 
 clean: ## removes build/
 	@rm -rf $(B)

@@ -27,7 +27,11 @@ _connector() {
 	found=("${(@f)$(connector __complete -- "${(@)words[2,CURRENT]}" 2>/dev/null | sed 's/:/\\:/g; s/\t/:/')}")
 	[[ -n "${found[1]}" ]] && _describe connector found || _files
 }
-compdef _connector connector
+if [[ "$funcstack[1]" == _connector ]]; then # loaded by name, at the first use
+	_connector "$@"
+else
+	compdef _connector connector
+fi
 `
 
 const fishScript = `complete -c connector \

@@ -27,6 +27,18 @@ var commands = [...][2]string{
 	{"version", "which build this is"},
 }
 
+// Words are the command's own words and the flags that every method has, each with what help says of it: for the manual
+// page.
+func Words() (words, flags [][2]string) {
+	for _, c := range commands {
+		words = append(words, [2]string{c[0], c[1]})
+	}
+	for _, c := range common {
+		flags = append(flags, [2]string{c.name + " " + c.value, c.help})
+	}
+	return words, flags
+}
+
 // commandHelp is the help of one word of the command's own.
 func commandHelp(word string) string {
 	for _, c := range commands {

@@ -24,7 +24,7 @@ var span = regexp.MustCompile("`([^`\n]+)`")
 func Documents(t testing.TB, root, command string) []Shown {
 	t.Helper()
 	var out []Shown
-	for _, pattern := range []string{"README.md", "docs/*.md", "docs/decisions/*.md", "cli/guide/*.md"} {
+	for _, pattern := range []string{"README.md", "docs/*.md", "docs/decisions/*.md", "cli/guide/*.md", "package/docs/*.md"} {
 		files, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("no %s: %v", pattern, err)

@@ -88,6 +88,9 @@ func Main(args []string, p Parts) int {
 	return refused.Code.Exit()
 }
 
+// Commands is the tree of commands, for the manual page. Nothing of it is to be run.
+func Commands() *cobra.Command { return (&app{in: os.Stdin, out: io.Discard, err: io.Discard}).root() }
+
 // root is the tree of commands.
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{

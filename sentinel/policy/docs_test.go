@@ -5,6 +5,7 @@ package policy
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -54,6 +55,63 @@ func TestDocs(t *testing.T) {
 	}
 	if _, err := compileTest(t, strings.Join(append(top, tables...), "\n"), LimitsFile,
 		uncomment(DefaultLimits(), "#")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTheManualPage: doorward-policy(5) has every key of both files and no other, and its examples are valid.
+func TestTheManualPage(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join("..", "..", "package", "docs", "doorward-policy.5.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(b)
+	parts := map[string]string{}
+	for _, s := range strings.Split(page, "\n## ")[1:] {
+		title, body, _ := strings.Cut(s, "\n")
+		parts[title] = body
+	}
+	terms := regexp.MustCompile("(?m)^- ((?:`[^`]*`(?:, )?)+):")
+	for title, top := range map[string]map[string]func(word, *value) error{
+		"POLICY.TOML": new(settings).form(nil).top, "LIMITS.TOML": noLimits().form(nil).top} {
+		said := map[string]bool{}
+		for _, m := range terms.FindAllStringSubmatch(parts[title], -1) {
+			for _, key := range strings.Split(m[1], ", ") {
+				if key = strings.Trim(key, "`"); !strings.HasPrefix(key, "[connector.github") {
+					said[key] = true
+				}
+			}
+		}
+		for key := range top {
+			if !said[key] {
+				t.Errorf("%s does not name %s", title, key)
+			}
+			delete(said, key)
+		}
+		for key := range said {
+			t.Errorf("%s names %s, which is no key", title, key)
+		}
+		for _, table := range []string{"[connector.github]", "[connector.github.method]"} {
+			if !strings.Contains(parts[title], table) {
+				t.Errorf("%s has no %s", title, table)
+			}
+		}
+	}
+	for _, word := range []string{AskEveryTime, AskBeforeChanges, DontAsk, off.String(), ask.String(), allow.String(), "[connector.github.private]"} {
+		if !strings.Contains(parts["POLICY.TOML"], "`"+word+"`") {
+			t.Errorf("the page does not name %s", word)
+		}
+	}
+	var examples []string
+	for i, s := range strings.Split(page, "```\n") {
+		if i%2 == 1 {
+			examples = append(examples, s)
+		}
+	}
+	if len(examples) != 2 {
+		t.Fatalf("%d examples", len(examples))
+	}
+	if _, err := compileTest(t, examples[0], "own.cedar", examples[1]); err != nil {
 		t.Error(err)
 	}
 }

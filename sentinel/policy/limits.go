@@ -53,6 +53,15 @@ func parseLimits(b []byte, descs []*describe.Connector) (*limits, error) {
 		return nil, err
 	}
 	l := noLimits()
+	f := l.form(descs)
+	if err := f.walk(items); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// form is what limits.toml may hold, read into l.
+func (l *limits) form(descs []*describe.Connector) form {
 	number := func(to *int64, most int64) func(word, *value) error {
 		return func(_ word, v *value) (err error) { *to, err = v.wantNumber(most); return }
 	}
@@ -104,10 +113,7 @@ func parseLimits(b []byte, descs []*describe.Connector) (*limits, error) {
 			mark{key.place, fmt.Sprintf("%s %s = %q", c.Vendor, m.Name, x)}}
 		return nil
 	}
-	if err := f.walk(items); err != nil {
-		return nil, err
-	}
-	return l, nil
+	return f
 }
 
 // of is the widest level that l leaves a method, and what says so; allow where nothing narrows.

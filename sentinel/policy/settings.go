@@ -90,6 +90,15 @@ func parseSettings(b []byte, descs []*describe.Connector) (*settings, error) {
 	}
 	s := &settings{bulkReads: defaultBulkReads, bulkBytes: defaultBulkBytes,
 		connectors: map[string]*connectorSettings{}}
+	f := s.form(descs)
+	if err := f.walk(items); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// form is what policy.toml may hold, read into s.
+func (s *settings) form(descs []*describe.Connector) form {
 	f := form{descs: descs}
 	f.top = map[string]func(word, *value) error{
 		"organisation": func(_ word, v *value) error {
@@ -135,10 +144,7 @@ func parseSettings(b []byte, descs []*describe.Connector) (*settings, error) {
 			return nil
 		})
 	}
-	if err := f.walk(items); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return f
 }
 
 func levelOf(s string) level {
