@@ -37,8 +37,17 @@ func TestAConfigurationIsReadStrictly(t *testing.T) {
 			t.Errorf("no %q in %s", want, args)
 		}
 	}
+	own := *c
+	if own.Usr = "own"; !strings.Contains(args, "--bind-ro=/usr ") {
+		t.Errorf("no /usr of this machine's in %s", args)
+	}
+	if args := strings.Join(own.nspawn("work"), " "); strings.Contains(args, "--bind-ro=/usr ") ||
+		!strings.Contains(args, "--bind-ro=/usr/bin/connector") || !strings.Contains(args, "--bind-ro=/usr/share/doorward") {
+		t.Errorf("a tree with a /usr of its own has %s", args)
+	}
 	for _, c := range []struct{ text, want string }{
-		{"usr = \"x\"", `work.toml:1:1: there is no key "usr"`},
+		{"rott = \"x\"", `work.toml:1:1: there is no key "rott"`},
+		{"usr = \"theirs\"", "usr:"},
 		{"[limits]\nmemoryy = \"1G\"", `work.toml:2:1: there is no key "limits.memoryy"`},
 		{"user = 7", "work.toml:1:"},
 		{"user = \"a:b\"", "user:"},

@@ -31,6 +31,7 @@ const (
 // config is /etc/doorward/cells/NAME.toml, which root writes. Every key may be absent, and so may the file.
 type config struct {
 	Root     string   `toml:"root"`     // the cell's tree
+	Usr      string   `toml:"usr"`      // "host", this machine's, or "own": the tree has one
 	Command  []string `toml:"command"`  // what its start runs; empty is nothing
 	User     string   `toml:"user"`     // of runs, by the tree's own /etc/passwd
 	Projects []string `toml:"projects"` // folders of this machine that the cell sees at the same place
@@ -80,7 +81,7 @@ func parse(file, name string, b []byte) (*config, error) {
 	if len(b) > maxConfig {
 		return nil, fmt.Errorf("%s: more than %d bytes", file, maxConfig)
 	}
-	c := &config{Root: "/var/lib/doorward/cells/" + name, User: "root"}
+	c := &config{Root: "/var/lib/doorward/cells/" + name, Usr: "host", User: "root"}
 	d := toml.NewDecoder(bytes.NewReader(b)).DisallowUnknownFields()
 	var strict *toml.StrictMissingError
 	var where *toml.DecodeError
@@ -97,6 +98,9 @@ func parse(file, name string, b []byte) (*config, error) {
 	wrong := func(key, why string) (*config, error) { return nil, fmt.Errorf("%s: %s: %s", file, key, why) }
 	if !isPlace(c.Root) {
 		return wrong("root", "want an absolute path of a folder, without \"..\" and colons, other than /")
+	}
+	if c.Usr != "host" && c.Usr != "own" {
+		return wrong("usr", "want \"host\" or \"own\"")
 	}
 	if len(c.Command) > wire.MaxRunArgs || len(c.Command) > 0 && c.Command[0] == "" || slices.ContainsFunc(c.Command, noWord) {
 		return wrong("command", "want a list of words, the first a program")

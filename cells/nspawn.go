@@ -52,8 +52,13 @@ func Main(args []string, w io.Writer) int {
 func (c *config) nspawn(name string) []string {
 	args := []string{"systemd-nspawn", "--quiet", "--keep-unit", "--register=no", "--as-pid2", "--console=passive",
 		"--machine=" + name, "--directory=" + c.Root, "--private-users=pick", "--private-users-ownership=chown",
-		"--bind-ro=/usr", "--bind-ro=" + wire.CellDir + ":" + wire.CellRun, "--resolv-conf=off", "--timezone=off",
+		"--bind-ro=" + wire.CellDir + ":" + wire.CellRun, "--resolv-conf=off", "--timezone=off",
 		"--link-journal=no"}
+	if c.Usr == "own" { // of this machine's it has the agent's command, and what that reads
+		args = append(args, "--bind-ro=/usr/bin/connector", "--bind-ro=/usr/share/doorward")
+	} else {
+		args = append(args, "--bind-ro=/usr")
+	}
 	for _, p := range c.Projects {
 		if c.User == "root" {
 			args = append(args, "--bind="+p+":"+p+":rootidmap")

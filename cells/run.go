@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -233,7 +234,9 @@ func (c *Cells) spawn(r *run, g group, conf *config, s *wire.RunStart, user acco
 	if term == "" {
 		term = "dumb"
 	}
-	r.cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin", "HOME=" + user.home, "USER=" + user.name,
+	// The user's own programs come last: an agent may be installed there, and nothing of this machine's is hidden by it.
+	r.cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin:" + filepath.Join(user.home, ".local/bin"),
+		"HOME=" + user.home, "USER=" + user.name,
 		"LOGNAME=" + user.name, "SHELL=" + user.shell, "LANG=C.UTF-8", "TERM=" + term}
 	r.cmd.Dir = "/"
 	r.cmd.Stdin, r.cmd.Stdout, r.cmd.Stderr = slave, slave, slave

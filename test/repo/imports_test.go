@@ -33,9 +33,10 @@ var may = map[string][]string{
 
 	"cli":          {"internal/wire", "internal/describe"},
 	"cli/clitest":  {"internal/wire", "internal/describe"},
-	"cli/operator": {"cli/operator/machine", "internal/wire", "internal/describe", "internal/leaks", "internal/visible"},
+	"cli/operator": {"cli/operator/machine", "cli/setup", "internal/wire", "internal/describe", "internal/leaks", "internal/visible"},
 	// What runs where is held against what package peer takes for whom.
 	"cli/operator/machine": {"internal/peer", "internal/wire"},
+	"cli/setup":            {"internal/wire"},
 
 	"authd": {"authd/grants", "authd/store", "internal/daemon", "internal/peer", "internal/wire",
 		"test: authd/surrogate", "test: internal/leaks"},
@@ -209,8 +210,9 @@ var banned = []struct{ binary, pkg, why string }{
 }
 
 // mayStart are the packages whose files may import os/exec: `doorward watch` runs the person's command, `doorward doctor`
-// asks systemd, cells is there to start commands in cells, clitest is for tests, and what is below package builds.
-var mayStart = []string{"cells", "cli/operator", "cli/operator/machine", "cli/clitest", "package/docs", "package/repro"}
+// asks systemd, setup those of the system, cells is there to start commands in cells, clitest is for tests, and what is
+// below package builds.
+var mayStart = []string{"cells", "cli/operator", "cli/operator/machine", "cli/setup", "cli/clitest", "package/docs", "package/repro"}
 
 // excepted says which bans do not reach a binary. The library under SQLite links os/exec into sentinel; that no file of
 // ours there imports it is a test of its own.

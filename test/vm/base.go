@@ -26,7 +26,7 @@ type recipe struct {
 // packages are what a base has besides Debian's required ones and a kernel.
 var packages = []string{
 	"systemd", "systemd-sysv", "systemd-container", "dbus", "udev", "kmod", "iproute2", "procps", "ca-certificates",
-	"initramfs-tools", "radicale",
+	"initramfs-tools", "radicale", "sudo",
 }
 
 // recipes are the bases that there are. Debian 13 is the first of them; its kernel is 6.12, whose pidfds say nothing of a

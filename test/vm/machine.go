@@ -70,7 +70,7 @@ type machine struct {
 }
 
 // load makes the second disk: the package, the tests, and what they need.
-func (m *machine) load(ctx context.Context, root, deb string) error {
+func (m *machine) load(ctx context.Context, root, deb, cache string) error {
 	tree := filepath.Join(m.dir, "bench")
 	if err := os.MkdirAll(tree, 0o755); err != nil {
 		return err
@@ -91,7 +91,12 @@ func (m *machine) load(ctx context.Context, root, deb string) error {
 	if err := errors.Join(err, os.WriteFile(filepath.Join(tree, "start"), []byte(m.script()), 0o755)); err != nil {
 		return err
 	}
-	if err := makeDisk(ctx, filepath.Join(m.dir, "bench.img"), tree, 256<<20); err != nil {
+	if m.bring != nil {
+		if err := m.bring(ctx, cache, tree); err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+	}
+	if err := makeDisk(ctx, filepath.Join(m.dir, "bench.img"), tree, 512<<20); err != nil {
 		return err
 	}
 	out, err := os.Create(filepath.Join(m.dir, "out.tar"))

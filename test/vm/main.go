@@ -27,8 +27,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errSkipped wraps what this machine lacks.
-var errSkipped = errors.New("VM ground skipped")
+// errSkipped wraps what this machine lacks, and errNotBrought what it lacks for one suite.
+var (
+	errSkipped    = errors.New("VM ground skipped")
+	errNotBrought = errors.New("VM ground skipped in part")
+)
 
 func main() {
 	err := run()
@@ -82,6 +85,10 @@ func run() error {
 		}
 		m := &machine{suite: s, dir: filepath.Join(out, s.name), cover: *cover}
 		err := m.try(ctx, root, *deb, *limit, &all)
+		if errors.Is(err, errNotBrought) {
+			all.Skipped = append(all.Skipped, err.Error())
+			continue
+		}
 		if errors.Is(err, errSkipped) {
 			return err
 		}
@@ -123,8 +130,9 @@ func (m *machine) try(ctx context.Context, root, deb string, limit time.Duration
 
 // tally is what came of a whole run; `make test` reads it.
 type tally struct {
-	Passed int
-	Failed []string
+	Passed  int
+	Failed  []string
+	Skipped []string // suites, and why
 }
 
 // say writes the results down, and says them; the last lines are for who reads only those.
@@ -140,6 +148,9 @@ func (t *tally) say(chosen []suite, out string) error {
 		for _, name := range slices.Sorted(maps.Keys(s.without)) {
 			fmt.Printf("%s without %s: %s\n", s.name, name, s.without[name])
 		}
+	}
+	for _, why := range t.Skipped {
+		fmt.Println(why)
 	}
 	if len(t.Failed) > 0 {
 		return fmt.Errorf("VM ground: %d passed, %d did not:\n  %s", t.Passed, len(t.Failed), strings.Join(t.Failed, "\n  "))
@@ -169,7 +180,7 @@ func (m *machine) prepare(ctx context.Context, root, deb string) error {
 	if err != nil {
 		return err
 	}
-	return m.load(ctx, root, deb)
+	return m.load(ctx, root, deb, cache)
 }
 
 // lacking says what this machine has to have and has not.

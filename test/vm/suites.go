@@ -35,11 +35,15 @@ type suite struct {
 	// times. The tests run from their beginning each time; DOORWARD_BOOT counts from 1. To them a reset (as by
 	// /proc/sysrq-trigger) is a cut of the power: what was not synced is lost.
 	boots int
+	// bring puts on the second disk what its tests need of this host's besides; an error that is errNotBrought leaves
+	// the suite out, and the last lines of a run say so.
+	bring func(ctx context.Context, cache, tree string) error
 }
 
 // suites are all of them. Each costs a boot, about a minute.
 var suites = []suite{
 	{name: "inside", pkg: "./test/vm/inside"},
+	{name: "firsthour", pkg: "./test/vm/firsthour", full: true, bring: takeAgent},
 	{name: "scenario", pkg: "./test/scenario", smoke: "^TestTheWholePath$", full: true, installed: true,
 		env: []string{"DOORWARD_GROUND=systemd", "DOORWARD_PROGRAMS=/bench", "TMPDIR=/srv"},
 		without: map[string]string{

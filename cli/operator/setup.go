@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"os/user"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doorward/doorward/cli/operator/machine"
+	"github.com/doorward/doorward/cli/setup"
+	"github.com/doorward/doorward/internal/describe"
+	"github.com/doorward/doorward/internal/wire"
+)
+
+func (a *app) setupCmd() *cobra.Command {
+	var config string
+	var yes, undo bool
+	c := &cobra.Command{
+		Use: "setup", Short: "make the first cell, take the agent into it, add an account, and try it",
+		Long: `Run it as root from your own login: sudo doorward setup. It looks what agents are installed, asks 8
+questions at most, says what it will do, does it, and ends with a read of the new account from inside
+the cell. Run again it goes on where it stopped. What it does is written down before, in
+/var/lib/doorward/setup.json, and --undo takes all of it back.
+
+--config FILE asks nothing. All keys but the account's connector may be left out:
+
+  person = "ada"                        # whose agent it is; who called sudo
+  cell = "work"
+  agents = ["claude"]                   # claude, codex, opencode, openclaw; all that are found
+  projects = ["/home/ada/engine"]       # folders that the cell may read and write
+  tree = "usr"                          # the cell has this machine's /usr; "mmdebstrap": a Debian of its own
+  key = "machine"                       # seals the accounts: this machine, or "passphrase"
+  passphrase_file = "/root/passphrase"
+  workers = ["github"]                  # connectors beside the account's
+  memory = "4G"
+  tasks = 2000
+  [account]
+  connector = "dav"
+  name = "diary"                        # the connector's
+  base = "https://cal.example.org/dav"
+  ca = "/root/ca.pem"
+  permit = ["10.0.0.5:443"]
+  also = []
+  scopes = []
+  user = "ada"
+  owner = "ada@example.org"
+  secret_file = "/root/dav.secret"      # of root, mode 600; or secret_fd = 3
+  approve = true                        # else it waits for a person: doorward pending`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := a.mayChange(); err != nil {
+				return err
+			}
+			if undo {
+				if config != "" {
+					return wire.Refuse(wire.CodeUsage, "--undo takes back what was done and reads no configuration",
+						"leave --config out")
+				}
+				return setup.Undo(c.Context(), a.setupCalls(), setup.UndoOptions{Yes: yes})
+			}
+			o := setup.Options{Yes: yes, Login: sudoer()}
+			if config != "" {
+				var err error
+				if o.Config, err = setup.Load(config); err != nil {
+					return err
+				}
+			}
+			return setup.Run(c.Context(), a.setupCalls(), o)
+		},
+	}
+	c.Flags().StringVar(&config, "config", "", "`FILE` that answers all questions")
+	c.Flags().BoolVar(&yes, "yes", false, "do not ask whether to begin")
+	c.Flags().BoolVar(&undo, "undo", false, "take back all that setup has done")
+	return c
+}
+
+func (a *app) uninstallCmd() *cobra.Command {
+	var agent string
+	var yes, purge bool
+	c := &cobra.Command{
+		Use: "uninstall", Short: "stop Doorward for good, and give the agent back what was its",
+		Long: `Ends cells, stops and disables all units, and puts the agent's settings back into the home of who
+uses it. --agent restore gives it its former start too; --agent stopped leaves it without one, and
+says at its command how to have it again. Without --agent it is asked.
+
+Accounts, keys, record and the cells' trees are kept, for the next doorward setup; --purge removes
+them with all that is in them. No vendor is told: what was kept here works there until you revoke it
+there, and is named. The package itself goes by apt, afterwards.`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := a.mayChange(); err != nil {
+				return err
+			}
+			switch agent {
+			case "restore", "stopped":
+			case "":
+				if !a.terminal() {
+					return wire.Refuse(wire.CodeUsage, "is the agent to start as before?",
+						"add --agent restore, or --agent stopped")
+				}
+				ok, err := a.yes("Is the agent to start outside of the cell again, as before?")
+				if err != nil {
+					return err
+				}
+				agent = "stopped"
+				if ok {
+					agent = "restore"
+				}
+			default:
+				return wire.Refuse(wire.CodeUsage, "--agent "+quote(agent)+" is neither restore nor stopped",
+					"see: doorward uninstall --help")
+			}
+			return setup.Uninstall(c.Context(), a.setupCalls(),
+				setup.UndoOptions{Yes: yes, Stopped: agent == "stopped", Purge: purge})
+		},
+	}
+	c.Flags().StringVar(&agent, "agent", "", "restore: the agent starts as before; stopped: it does not")
+	c.Flags().BoolVar(&yes, "yes", false, "do not ask whether to do it")
+	c.Flags().BoolVar(&purge, "purge", false, "remove accounts, keys, record and cells too")
+	return c
+}
+
+// mayChange refuses who cannot set a machine up.
+func (a *app) mayChange() error {
+	switch {
+	case a.json:
+		return wire.Refuse(wire.CodeUsage, "this speaks with a person and has no JSON", "leave --json out")
+	case os.Geteuid() != 0:
+		return wire.Refuse(wire.CodeNotAllowed, "only root may change this machine",
+			"the same with sudo before it, from your own login")
+	}
+	if _, err := os.Stat("/run/systemd/system"); err != nil {
+		return wire.Refuse(wire.CodeUnavailable, "systemd does not run this machine",
+			"doorward is privilege separation under systemd")
+	}
+	return nil
+}
+
+// sudoer is who called sudo, or "".
+func sudoer() string {
+	u, err := user.LookupId(os.Getenv("SUDO_UID"))
+	if err != nil || u.Uid == "0" {
+		return ""
+	}
+	return u.Username
+}
+
+// ready is what of a machine has to be there before anything is done to it.
+func (a *app) ready() error {
+	for _, f := range append(machine.Kernel(), descriptions()) {
+		switch f.State {
+		case machine.Wrong:
+			return wire.Refuse(wire.CodeUnavailable, f.What.String(), f.Next)
+		case machine.Weak:
+			a.note(f.What.String())
+		}
+	}
+	for program, pkg := range map[string]string{"systemd-nspawn": "systemd-container", "ip": "iproute2", "nsenter": "util-linux",
+		"gpasswd": "passwd", "systemd-creds": "systemd"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return wire.Refuse(wire.CodeUnavailable, program+" is not installed", "apt install "+pkg)
+		}
+	}
+	// The daemons take a person in a login session only, and by its slice know who they are.
+	b, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil || !strings.Contains(string(b), "0::/user.slice/user-") {
+		return wire.Refuse(wire.CodeNotAllowed, "this is no login session of a person, so nothing here may be decided",
+			"log in as who it is for, and: sudo doorward setup")
+	}
+	return nil
+}
+
+func (a *app) setupCalls() setup.Calls {
+	return setup.Calls{
+		Say: a.line, Note: a.note, Terminal: a.terminal(), Yes: a.yes, Check: a.ready,
+		Question: func(q string) (string, error) {
+			_, _ = a.err.Write([]byte(q + " "))
+			line, err := readLine(a.in, 4096)
+			return string(line), err
+		},
+		AddAccount: func(x *setup.Account, fd int) error {
+			return a.addAccount(x.Connector, x.Name, &addFlags{base: x.Base, ca: x.CA, user: x.User, owner: x.Owner, permit: x.Permit,
+				also: x.Also, scopes: x.Scopes, yes: x.Approve, from: source{fd: fd}})
+		},
+		Decide: func(name string, yes bool) error {
+			cards, err := pendingCards()
+			if err != nil {
+				return err
+			}
+			for i := range cards {
+				if accountCard(&cards[i], name) {
+					return a.offer(cards[i].ID, yes)
+				}
+			}
+			return nil
+		},
+		Accounts: accounts,
+		RemoveAccount: func(name string) error {
+			_, err := ask[wire.Empty](wire.PathAuthdAdmin, "remove", &wire.AccountRef{Name: name})
+			return err
+		},
+		Unlock: func(fd int) error {
+			p, err := a.secret(&source{fd: fd}, "passphrase of the accounts")
+			if err != nil {
+				return err
+			}
+			defer clear(p)
+			_, err = ask[wire.Empty](wire.PathAuthdAdmin, "unlock", &wire.UnlockReq{Passphrase: p})
+			return err
+		},
+		StartCell: func(name string) error {
+			_, err := ask[wire.Empty](wire.PathCellsPerson, "start", &wire.CellReq{Cell: name})
+			return err
+		},
+		TestCall: testCall, InCell: a.inCell,
+	}
+}
+
+// testCall is the read by which a connector's description says that an account works.
+func testCall(connector, name string) ([]string, error) {
+	dir, err := describe.Dir()
+	if err != nil {
+		return nil, wire.Refuse(wire.CodeInternal, err.Error(), "reinstall doorward")
+	}
+	d, err := describe.Load(dir, connector)
+	if err != nil {
+		return nil, absentConnector(dir, connector)
+	}
+	return []string{"connector", connector, d.Check, "--account", name}, nil
+}
+
+// inCell is runIn without a terminal: it returns what the command says.
+func (a *app) inCell(ctx context.Context, cell string, args []string) (string, int, error) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return "", 0, err
+	}
+	defer null.Close()
+	var said bytes.Buffer
+	b := *a
+	b.in, b.out, b.code = null, &said, 0
+	err = b.runIn(ctx, cell, args)
+	if errors.Is(ctx.Err(), context.Canceled) {
+		err = ctx.Err()
+	}
+	return said.String(), b.code, err
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package setup
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/doorward/doorward/internal/wire"
+)
+
+// Config is what was chosen: by answers, or by the file of `doorward setup --config`. No secret is ever in it.
+type Config struct {
+	Person   string   `toml:"person" json:"person"`             // a user of this machine
+	Cell     string   `toml:"cell" json:"cell"`                 // [a-z0-9]{1,32}; "work"
+	Agents   []string `toml:"agents" json:"agents"`             // their commands; left out: all that are found
+	Projects []string `toml:"projects" json:"projects"`         // folders that the cell may write
+	Tree     string   `toml:"tree" json:"tree"`                 // "usr", this machine's, or "mmdebstrap"
+	Key      string   `toml:"key" json:"key"`                   // "machine", or "passphrase"
+	Workers  []string `toml:"workers" json:"workers,omitempty"` // connectors beside the account's
+	Memory   string   `toml:"memory" json:"memory,omitempty"`   // of the cell, as "4G"
+	Tasks    int64    `toml:"tasks" json:"tasks,omitempty"`
+	// PassphraseFile has the passphrase where Key says so; without it it is asked for.
+	PassphraseFile string   `toml:"passphrase_file" json:"-"`
+	Account        *Account `toml:"account" json:"account,omitempty"` // the first account; nil is none
+}
+
+// Account is the first account.
+type Account struct {
+	Connector string   `toml:"connector" json:"connector"`
+	Name      string   `toml:"name" json:"name"` // the connector's own
+	Base      string   `toml:"base" json:"base,omitempty"`
+	CA        string   `toml:"ca" json:"ca,omitempty"`
+	User      string   `toml:"user" json:"user,omitempty"`
+	Owner     string   `toml:"owner" json:"owner,omitempty"`
+	Permit    []string `toml:"permit" json:"permit,omitempty"`
+	Also      []string `toml:"also" json:"also,omitempty"`
+	Scopes    []string `toml:"scopes" json:"scopes,omitempty"`
+	// The secret comes from a file that its owner alone may read, or from a descriptor. In a file of settings it would be
+	// copied, shown and kept.
+	SecretFile string `toml:"secret_file" json:"-"`
+	SecretFD   int    `toml:"secret_fd" json:"-"`
+	// Approve decides at once that the account may be used. Without it a person at a terminal does.
+	Approve bool `toml:"approve" json:"-"`
+}
+
+const maxConfig = 64 << 10 // bytes
+
+// Load reads a file of `doorward setup --config`. What is wrong is named with its line.
+func Load(path string) (*Config, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, wire.Refuse(wire.CodeUsage, "read "+path+": "+err.Error(), "")
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
+	if err != nil || len(b) > maxConfig {
+		return nil, wire.Refuse(wire.CodeUsage, fmt.Sprintf("read %s: more than %d bytes, or no file", path, maxConfig), "")
+	}
+	c, err := parse(path, b)
+	if err != nil {
+		return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "correct "+path+"; see: doorward setup --help")
+	}
+	return c, nil
+}
+
+func parse(path string, b []byte) (*Config, error) {
+	c := &Config{}
+	var strict *toml.StrictMissingError
+	var where *toml.DecodeError
+	switch err := toml.NewDecoder(bytes.NewReader(b)).DisallowUnknownFields().Decode(c); {
+	case errors.As(err, &strict) && len(strict.Errors) > 0:
+		line, col := strict.Errors[0].Position()
+		return nil, fmt.Errorf("%s:%d:%d: there is no key %q", path, line, col, strings.Join(strict.Errors[0].Key(), "."))
+	case errors.As(err, &where):
+		line, col := where.Position()
+		return nil, fmt.Errorf("%s:%d:%d: %s", path, line, col, strings.TrimPrefix(where.Error(), "toml: "))
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if err := c.fill(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
+
+// fill sets what was left out and refuses what cannot be.
+func (c *Config) fill() error {
+	def := func(s *string, value string) {
+		if *s == "" {
+			*s = value
+		}
+	}
+	def(&c.Cell, "work")
+	def(&c.Tree, "usr")
+	def(&c.Key, "machine")
+	switch {
+	case !isName(c.Cell):
+		return fmt.Errorf("cell: %.40q is no name of a cell: 1 to 32 of a-z and 0-9", c.Cell)
+	case c.Tree != "usr" && c.Tree != "mmdebstrap":
+		return fmt.Errorf("tree: %.40q is neither \"usr\" nor \"mmdebstrap\"", c.Tree)
+	case c.Key != "machine" && c.Key != "passphrase":
+		return fmt.Errorf("key: %.40q is neither \"machine\" nor \"passphrase\"", c.Key)
+	case c.PassphraseFile != "" && c.Key != "passphrase":
+		return errors.New("passphrase_file: it goes with key = \"passphrase\"")
+	}
+	for _, name := range c.Agents {
+		if !known(name) {
+			return fmt.Errorf("agents: %.40q is none of %s", name, strings.Join(knownNames(), ", "))
+		}
+	}
+	for _, w := range c.Workers {
+		if !isName(w) {
+			return fmt.Errorf("workers: %.40q is no connector", w)
+		}
+	}
+	a := c.Account
+	if a == nil {
+		return nil
+	}
+	def(&a.Name, a.Connector)
+	switch {
+	case !isName(a.Connector):
+		return fmt.Errorf("account.connector: %.40q is no connector", a.Connector)
+	case a.SecretFile != "" && a.SecretFD != 0:
+		return errors.New("account: secret_file and secret_fd are two sources; give one")
+	case a.SecretFD != 0 && a.SecretFD < 3:
+		return errors.New("account.secret_fd: want a descriptor from 3 on, opened for this command")
+	}
+	return nil
+}
+
+func isName(s string) bool {
+	return s != "" && len(s) <= 32 && !strings.ContainsFunc(s, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9')
+	})
+}
+
+func knownNames() []string {
+	var names []string
+	for _, a := range agents {
+		names = append(names, a.name)
+	}
+	return names
+}
+
+func known(name string) bool {
+	for _, a := range agents {
+		if a.name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// openSecret opens a file that holds a secret, if nobody but root and who runs this may read it. What is checked is what
+// was opened. Who reads the descriptor closes it.
+func openSecret(path string) (fd int, err error) {
+	bad := func(why string) (int, error) {
+		return -1, wire.Refuse(wire.CodeBadCredential, "read the secret of "+path+": "+why,
+			"chown root "+path+"; chmod 600 "+path)
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return bad(err.Error())
+	}
+	st, err := f.Stat()
+	if err == nil {
+		sys, ok := st.Sys().(*syscall.Stat_t)
+		switch {
+		case !st.Mode().IsRegular():
+			err = errors.New("no regular file")
+		case st.Mode().Perm()&0o077 != 0:
+			err = fmt.Errorf("its mode %04o lets others read it", st.Mode().Perm())
+		case !ok || sys.Uid != 0 && int(sys.Uid) != os.Getuid():
+			err = errors.New("it belongs to another user")
+		}
+	}
+	if err == nil {
+		fd, err = syscall.Dup(int(f.Fd()))
+	}
+	_ = f.Close()
+	if err != nil {
+		return bad(err.Error())
+	}
+	syscall.CloseOnExec(fd)
+	return fd, nil
+}

@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package setup
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/doorward/doorward/internal/wire"
+)
+
+// opName is what a record's undoing goes by.
+type opName string
+
+const (
+	opDir     opName = "dir"     // Path made; removed if empty
+	opFile    opName = "file"    // Path written
+	opState   opName = "state"   // the daemons' own folders come to be
+	opMember  opName = "member"  // Name put into Group
+	opTree    opName = "tree"    // Path made, with all in it
+	opCopy    opName = "copy"    // Path of the home copied into the tree of To
+	opMove    opName = "move"    // Path of the home moved into the tree of To
+	opUnit    opName = "unit"    // user units of Name stopped; Units are those that ran
+	opCommand opName = "command" // Path, which started agent Name, renamed to To and replaced
+	opEnable  opName = "enable"  // Units enabled
+	opStart   opName = "start"   // all of Doorward started
+	opAccount opName = "account" // account Name added
+)
+
+// group is that of persons who decide.
+const group = "doorward"
+
+// steps are what there is to do, in order. Each is done on what those before it have made.
+func (s *setup) steps() ([]step, error) {
+	c := &s.j.Config
+	list := []step{s.dir(s.creds, 0o700)}
+	if c.Key == "machine" {
+		list = append(list, s.keyStep("store-key", "make the key of the accounts, sealed by this machine"))
+	}
+	list = append(list, s.keyStep("checkpoint-key", "make the key that signs the record, sealed by this machine"),
+		s.stateStep(), s.memberStep(), s.dir(filepath.Join(s.state, "cells"), 0o755), s.treeStep())
+	for _, f := range s.j.Found {
+		some, err := s.agentSteps(f)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, some...)
+	}
+	list = append(list, s.dir(filepath.Join(s.etc, "cells"), 0o755), s.configStep(), s.enableStep(), s.startStep())
+	if c.Account != nil {
+		list = append(list, s.accountStep())
+	}
+	return list, nil
+}
+
+func (s *setup) memberStep() step {
+	return step{says: "put " + s.person.name + " into group " + group + ", who decide",
+		record: Record{Op: opMember, Name: s.person.name, Group: group},
+		there:  func() (bool, error) { return isMember(s.hosts, s.person.name, group), nil },
+		do: func(ctx context.Context, _ *Record) error {
+			_, err := s.run(ctx, nil, "gpasswd", "--add", s.person.name, group)
+			return err
+		}}
+}
+
+func (s *setup) dir(path string, mode os.FileMode) step {
+	return step{says: "make " + path, record: Record{Op: opDir, Path: path}, there: s.isFile(path),
+		do: func(context.Context, *Record) error { return os.Mkdir(path, mode) }}
+}
+
+// keyStep draws a key that only its unit gets. It is never on the disk but sealed.
+func (s *setup) keyStep(name, says string) step {
+	path := s.key(name)
+	return step{says: says, record: Record{Op: opFile, Path: path}, there: s.isFile(path),
+		do: func(ctx context.Context, _ *Record) error {
+			key := make([]byte, 32)
+			_, _ = rand.Read(key)
+			defer clear(key)
+			fresh := path + ".new"
+			if err := os.RemoveAll(fresh); err != nil {
+				return err
+			}
+			if _, err := s.run(ctx, key, "systemd-creds", "encrypt", "--name="+name, "-", fresh); err != nil {
+				return err
+			}
+			return errors.Join(os.Rename(fresh, path), syncDir(s.creds))
+		}}
+}
+
+// stateStep notes that the daemons' stores are of this setup's keys: without those nobody can read them.
+func (s *setup) stateStep() step {
+	return step{says: "keep accounts and record in " + s.state, record: Record{Op: opState},
+		there: func() (bool, error) {
+			ok, _ := s.done(Record{Op: opState})()
+			for _, dir := range s.stores() {
+				if _, err := os.Lstat(dir); err == nil {
+					ok = true
+				}
+			}
+			return ok, nil
+		},
+		do: func(context.Context, *Record) error { return nil }}
+}
+
+func (s *setup) treeStep() step {
+	c := &s.j.Config
+	path := s.tree(c.Cell)
+	from := "its own but for /usr, which is this machine's"
+	if c.Tree == "mmdebstrap" {
+		from = "by mmdebstrap"
+	}
+	return step{says: "make the root tree of cell " + c.Cell + " at " + path + ", " + from,
+		record: Record{Op: opTree, Path: path, Name: c.Cell}, there: s.isFile(path),
+		do: func(ctx context.Context, _ *Record) error {
+			fresh := path + ".new"
+			if err := os.RemoveAll(fresh); err != nil {
+				return err
+			}
+			var err error
+			if c.Tree == "mmdebstrap" {
+				err = debootstrap(ctx, s.run, fresh, c.Cell, s.person)
+			} else {
+				_, err = makeTree(fresh, s.hosts, c.Cell, s.person)
+			}
+			if err != nil {
+				return err
+			}
+			return errors.Join(os.Rename(fresh, path), syncDir(filepath.Dir(path)))
+		}}
+}
+
+// configStep writes the cell's file, and the folders of its tree on which the projects are put.
+func (s *setup) configStep() step {
+	c := &s.j.Config
+	path, text := s.cell(c.Cell), cellFile(c, s.person, s.tree(c.Cell))
+	says := "write " + path + "; it sees no project folder"
+	if len(c.Projects) > 0 {
+		says = "write " + path + "; the cell may read and write " + strings.Join(c.Projects, ", ")
+	}
+	return step{says: says, record: Record{Op: opFile, Path: path},
+		there: func() (bool, error) {
+			old, err := os.ReadFile(path)
+			return err == nil && bytes.Equal(old, text), nil
+		},
+		do: func(context.Context, *Record) error {
+			return errors.Join(mountPoints(s.tree(c.Cell), c.Projects, s.person), writeDurably(path, text, 0o644))
+		}}
+}
+
+// units are those that the machine is to start by itself.
+func (s *setup) units() []string {
+	c := &s.j.Config
+	list := []string{"doorward.target", "doorward-cell@" + c.Cell + ".service"}
+	workers := c.Workers
+	if c.Account != nil {
+		workers = append(workers[:len(workers):len(workers)], c.Account.Connector)
+	}
+	slices.Sort(workers)
+	for _, w := range slices.Compact(workers) {
+		list = append(list, "doorward-worker@"+w+".service")
+	}
+	return list
+}
+
+func (s *setup) enableStep() step {
+	units := s.units()
+	return step{says: "enable " + strings.Join(units, ", "), record: Record{Op: opEnable, Units: units},
+		there: func() (bool, error) {
+			r := s.j.find(&Record{Op: opEnable})
+			return r != nil && r.Done && slices.Equal(r.Units, units), nil
+		},
+		do: func(ctx context.Context, r *Record) error {
+			for _, u := range units { // what an earlier run has enabled stays in the record
+				if !slices.Contains(r.Units, u) {
+					r.Units = append(r.Units, u)
+				}
+			}
+			if err := s.j.save(); err != nil {
+				return err
+			}
+			_, err := s.run(ctx, nil, "systemctl", append([]string{"enable"}, units...)...)
+			return err
+		}}
+}
+
+func (s *setup) startStep() step {
+	c := &s.j.Config
+	return step{says: "start Doorward and cell " + c.Cell, record: Record{Op: opStart, Name: c.Cell},
+		there: func() (bool, error) { return false, nil }, // what was started may have been stopped since
+		do: func(ctx context.Context, _ *Record) error {
+			units := []string{"start", "doorward.target"}
+			for _, u := range s.units() {
+				if w, ok := strings.CutPrefix(u, "doorward-worker@"); ok {
+					w = strings.TrimSuffix(w, ".service")
+					units = append(units, "doorward-worker@"+w+".socket", "doorward-cell-worker@"+w+".socket", u)
+				}
+			}
+			if _, err := s.run(ctx, nil, "systemctl", units...); err != nil {
+				return err
+			}
+			if c.Key == "passphrase" {
+				if err := s.unlock(); err != nil {
+					return err
+				}
+			}
+			// A configuration that changed is a cell's at its next start.
+			return s.StartCell(c.Cell)
+		}}
+}
+
+// unlock gives authd its passphrase, if it waits for one.
+func (s *setup) unlock() error {
+	_, err := s.Accounts()
+	var refused *wire.Error
+	if !errors.As(err, &refused) || refused.Code != wire.CodeLocked {
+		return err
+	}
+	fd := -1
+	if file := s.j.Config.PassphraseFile; file != "" {
+		if fd, err = openSecret(file); err != nil {
+			return err
+		}
+	}
+	s.asked++
+	return s.Unlock(fd)
+}
+
+func (s *setup) accountStep() step {
+	a := s.j.Config.Account
+	says := "add account " + a.Name + " of " + a.Connector
+	if a.Base != "" {
+		says += " at " + a.Base
+	}
+	return step{says: says + ", and have its use decided", record: Record{Op: opAccount, Name: a.Name},
+		there: s.done(Record{Op: opAccount, Name: a.Name}),
+		do: func(context.Context, *Record) error {
+			all, err := s.Accounts()
+			if err != nil {
+				return err
+			}
+			if slices.ContainsFunc(all, func(x wire.Account) bool { return x.Name == a.Name && x.Vendor == a.Connector }) {
+				return s.Decide(a.Name, a.Approve)
+			}
+			fd := -1
+			switch {
+			case a.SecretFile != "":
+				if fd, err = openSecret(a.SecretFile); err != nil {
+					return err
+				}
+			case a.SecretFD > 0:
+				fd = a.SecretFD
+			case !s.Terminal:
+				return wire.Refuse(wire.CodeUsage, "no terminal to ask for the secret of account "+a.Name+" at",
+					"name a file of mode 600 with secret_file, or a descriptor with secret_fd")
+			}
+			s.asked += 2
+			return s.AddAccount(a, fd)
+		}}
+}
+
+// agentSteps take one agent into the cell: first what it runs by, then what it is, last what starts it.
+func (s *setup) agentSteps(f Found) ([]step, error) {
+	var list []step
+	cell := s.j.Config.Cell
+	if len(f.UnitFiles) > 0 {
+		list = append(list, s.unitStep(f))
+	}
+	for _, cmd := range f.Commands {
+		files, outside := program(s.person.home, cmd)
+		if outside != "" {
+			s.Note(cmd + " leads to " + outside + ", which the cell does not see: install " + f.Title + " in the cell")
+		}
+		for _, rel := range files {
+			if isWrapper(filepath.Join(s.person.home, rel)) { // replaced by an earlier run, which copied it before
+				continue
+			}
+			list = append(list, s.copyStep(f, rel, cell))
+		}
+	}
+	for _, rel := range append(f.Settings[:len(f.Settings):len(f.Settings)], f.UnitFiles...) {
+		list = append(list, s.moveStep(f, rel, cell))
+	}
+	for _, cmd := range f.Commands {
+		list = append(list, s.commandStep(f, cmd))
+	}
+	return list, nil
+}
+
+func (s *setup) copyStep(f Found, rel, cell string) step {
+	r := Record{Op: opCopy, Path: rel, To: cell, Name: f.Name}
+	return step{says: "copy " + f.Title + "'s program ~/" + rel + " into the cell", record: r, there: s.done(r),
+		do: func(context.Context, *Record) error {
+			home, tree, err := s.homes()
+			if err != nil {
+				return err
+			}
+			defer home.Close()
+			defer tree.Close()
+			me, err := s.shifted()
+			if err != nil {
+				return err
+			}
+			dst := s.inTree(rel)
+			if err := errors.Join(tree.RemoveAll(dst), tree.RemoveAll(dst+coming), parents(tree, dst, me)); err != nil {
+				return err
+			}
+			if _, err := copyAll(home, rel, tree, dst+coming, func(string) owner { return me }); err != nil {
+				return err
+			}
+			if err := tree.Rename(dst+coming, dst); err != nil {
+				return err
+			}
+			return s.linkCommand(tree, f.Name, rel, me)
+		}}
+}
+
+// linkCommand makes an agent's command one that a run in the cell finds by its name: ~/.local/bin is in its PATH.
+func (s *setup) linkCommand(tree *os.Root, name, rel string, me owner) error {
+	const bin = ".local/bin/"
+	base := filepath.Base(rel)
+	if base != name && base != "node" || rel == bin+base || filepath.Base(filepath.Dir(rel)) != "bin" {
+		return nil
+	}
+	link := s.inTree(bin + base)
+	if exists(tree, link) {
+		return nil
+	}
+	return errors.Join(parents(tree, link, me), tree.Symlink(filepath.Join(s.person.home, rel), link),
+		tree.Lchown(link, me.UID, me.GID))
+}
+
+// shifted is the person in the cell, as this machine sees the files.
+func (s *setup) shifted() (owner, error) {
+	base, err := shift(s.tree(s.j.Config.Cell))
+	me := s.person.inCell()
+	return owner{base + me.UID, base + me.GID}, err
+}
+
+func (s *setup) moveStep(f Found, rel, cell string) step {
+	r := Record{Op: opMove, Path: rel, To: cell, Name: f.Name}
+	return step{says: "move " + f.Title + "'s ~/" + rel + " into the cell", record: r,
+		there: func() (bool, error) { return s.moved(r) },
+		do: func(_ context.Context, r *Record) error {
+			home, tree, err := s.homes()
+			if err != nil {
+				return err
+			}
+			defer home.Close()
+			defer tree.Close()
+			me, err := s.shifted()
+			if err != nil {
+				return err
+			}
+			if exists(home, rel) {
+				if r.Owners, err = owners(home, rel, s.person.owner()); err != nil {
+					return err
+				}
+				if err := s.j.save(); err != nil {
+					return err
+				}
+			}
+			skipped, err := moveAll(home, rel, tree, s.inTree(rel), me, func(string) owner { return me })
+			for _, x := range skipped {
+				s.Note("~/" + x + " is neither file, folder nor link, and was not taken along")
+			}
+			return err
+		}}
+}
+
+// moved says whether a move is done, and refuses one onto something that setup has not put there.
+func (s *setup) moved(r Record) (bool, error) {
+	if o := s.j.find(&r); o != nil {
+		return o.Done, nil
+	}
+	_, err1 := os.Lstat(filepath.Join(s.person.home, r.Path))
+	there := filepath.Join(s.tree(r.To), s.inTree(r.Path))
+	if _, err2 := os.Lstat(there); err1 == nil && err2 == nil {
+		return false, wire.Refuse(wire.CodeUnavailable, "~/"+r.Path+" is in the cell already, as "+there,
+			"look which is the right one, and rename the other")
+	}
+	return false, nil
+}
+
+// unitStep stops the user units of an agent. Their files move with its settings, so nothing starts them again.
+func (s *setup) unitStep(f Found) step {
+	r := Record{Op: opUnit, Name: f.Name, Path: s.person.name, Units: f.Units}
+	return step{says: "stop " + f.Title + "'s own service, " + strings.Join(f.Units, ", "), record: r, there: s.done(r),
+		do: func(ctx context.Context, r *Record) error {
+			ran := []string{}
+			for _, u := range f.Units {
+				if _, err := s.userctl(ctx, "is-active", "--quiet", u); err == nil {
+					ran = append(ran, u)
+				}
+			}
+			r.Units = ran
+			if err := s.j.save(); err != nil || len(ran) == 0 {
+				return err
+			}
+			_, err := s.userctl(ctx, append([]string{"stop"}, ran...)...)
+			return err
+		}}
+}
+
+// userctl asks the person's own service manager, where one runs.
+func (s *setup) userctl(ctx context.Context, args ...string) (string, error) {
+	return s.run(ctx, nil, "systemctl", append([]string{"--user", "--machine=" + s.person.name + "@.host"}, args...)...)
+}
+
+// Before is what a command is called beside the one that replaces it.
+const before = ".before-doorward"
+
+// mark is in every command that setup puts in the place of an agent's.
+const mark = "# Made by `doorward setup`: "
+
+// isWrapper says whether a file is one of setup's own.
+func isWrapper(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	b := make([]byte, 256)
+	n, _ := f.Read(b)
+	return bytes.Contains(b[:n], []byte(mark))
+}
+
+// wrapper is the command that stands where an agent's stood. In the cell, which sees the machine's /usr, and for other
+// users it is what it was.
+func wrapper(cell, agent, path string, p person) []byte {
+	return fmt.Appendf(nil, `#!/bin/sh
+%shere %s starts in cell %s. "doorward uninstall" gives the former start back.
+if [ -d %s ] || [ "$(id -u)" != %d ]; then exec %s "$@"; fi
+exec doorward run %[3]s -- %[2]s "$@"
+`, mark, agent, cell, wire.CellRun, p.uid, shellQuote(path+before))
+}
+
+// stopped is the command that stands there after an uninstall that leaves the agent stopped.
+func stopped(agent, path string) []byte {
+	how := agent + " was left stopped when Doorward was removed; to start it again: mv " + path + before + " " + path
+	return fmt.Appendf(nil, "#!/bin/sh\n%s%s was left stopped when Doorward went.\necho %s >&2\nexit 1\n", mark, agent, shellQuote(how))
+}
+
+func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+func (s *setup) commandStep(f Found, cmd string) step {
+	r := Record{Op: opCommand, Path: cmd, To: cmd + before, Name: f.Name}
+	return step{says: "have " + cmd + " start " + f.Title + " in the cell", record: r,
+		there: func() (bool, error) { return isWrapper(cmd), nil },
+		do: func(context.Context, *Record) error {
+			in, rel, own, err := s.place(cmd)
+			if err != nil {
+				return err
+			}
+			defer in.Close()
+			if exists(in, rel+before) {
+				if exists(in, rel) {
+					return wire.Refuse(wire.CodeUnavailable, cmd+before+" is there already", "look what it is, and rename it")
+				}
+			} else if err := in.Rename(rel, rel+before); err != nil {
+				return err
+			}
+			return put(in, rel, wrapper(s.j.Config.Cell, f.Name, cmd, s.person), own)
+		}}
+}
+
+// place opens the folder of a command, through the home where it is in that. own is whose the command is.
+func (s *setup) place(cmd string) (in *os.Root, rel string, own owner, err error) {
+	if rel, ok := below(s.person.home, cmd); ok {
+		in, err = os.OpenRoot(s.person.home)
+		return in, rel, s.person.owner(), err
+	}
+	in, err = os.OpenRoot(filepath.Dir(cmd))
+	return in, filepath.Base(cmd), owner{}, err
+}
+
+// put writes a program as a whole.
+func put(in *os.Root, rel string, text []byte, own owner) error {
+	fresh := rel + coming
+	if err := in.RemoveAll(fresh); err != nil {
+		return err
+	}
+	err := errors.Join(in.WriteFile(fresh, text, 0o755), in.Chmod(fresh, 0o755), in.Lchown(fresh, own.UID, own.GID))
+	if err != nil {
+		return fmt.Errorf("write %s: %w", rel, err)
+	}
+	return in.Rename(fresh, rel)
+}
