@@ -32,7 +32,7 @@ func coverPackage(ctx context.Context, root, deb, to string) error {
 		return err
 	}
 	for _, f := range found {
-		if err := build(ctx, root, "build", "-cover", "-coverpkg=./...", "-trimpath", "-o", filepath.Join(daemons, f.Name()),
+		if err := build(ctx, root, "build", "-cover", "-coverpkg=./...", "-tags=cover", "-trimpath", "-o", filepath.Join(daemons, f.Name()),
 			"./cmd/"+f.Name()); err != nil {
 			return err
 		}
