@@ -48,6 +48,7 @@ func run() error {
 	shell := flag.Bool("shell", false, "boot with the build installed and give a root shell; its end is the machine's")
 	deb := flag.String("deb", "", "the package `FILE` to install, as `make deb` makes it")
 	only := flag.String("run", "", "run only the tests that match this `PATTERN`, as go test -run does, of any suite")
+	which := flag.String("suite", "", "run only the suites whose names match this `PATTERN`")
 	full := flag.Bool("full", false, "run every suite, and of each every test")
 	booted := flag.String("base", "", "boot this `BASE` for the suites that name none; backports has a newer kernel")
 	cover := flag.Bool("cover", false, "have the daemons say what of them ran")
@@ -73,7 +74,7 @@ func run() error {
 		}
 		return m.person(ctx)
 	}
-	chosen, err := choose(ctx, root, out, *only, *full)
+	chosen, err := choose(ctx, root, out, *which, *only, *full)
 	if err != nil {
 		return err
 	}

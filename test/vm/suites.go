@@ -51,10 +51,18 @@ var suites = []suite{
 		}},
 }
 
-// choose are the suites of a run, and for each what its tests are held to. only is the person's choice of tests.
-func choose(ctx context.Context, root, dir, only string, full bool) ([]suite, error) {
+// choose are the suites of a run, and for each what its tests are held to. which and only
+// are the person's choice of suites and tests, and no choice where they are empty.
+func choose(ctx context.Context, root, dir, which, only string, full bool) ([]suite, error) {
+	names, err := regexp.Compile(which)
+	if err != nil {
+		return nil, err
+	}
 	var out []suite
 	for _, s := range suites {
+		if !names.MatchString(s.name) {
+			continue
+		}
 		for name := range s.without {
 			s.leave("^" + strings.ReplaceAll(name, "/", "$/^") + "$")
 		}
@@ -69,7 +77,7 @@ func choose(ctx context.Context, root, dir, only string, full bool) ([]suite, er
 			}
 			s.run = only
 		case full:
-		case s.full:
+		case s.full && which == "":
 			continue
 		default:
 			if s.smoke != "" {
@@ -80,7 +88,7 @@ func choose(ctx context.Context, root, dir, only string, full bool) ([]suite, er
 		out = append(out, s)
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("no test of any suite matches %q", only)
+		return nil, fmt.Errorf("no test of a suite matches %q", only)
 	}
 	return out, nil
 }

@@ -19,11 +19,11 @@ func TestASuiteLeavesOutWhatItIsWithout(t *testing.T) {
 		{name: "a", smoke: "^TestOne$", without: map[string]string{"TestTwo/x": "no clock"}},
 		{name: "b", full: true},
 	}
-	smoke, err := choose(t.Context(), "", "", "", false)
+	smoke, err := choose(t.Context(), "", "", "", "", false)
 	if err != nil || len(smoke) != 1 || smoke[0].run != "^TestOne$" || smoke[0].skip != "^TestTwo$/^x$|^TestFull" {
 		t.Errorf("smoke: %+v %v", smoke, err)
 	}
-	full, err := choose(t.Context(), "", "", "", true)
+	full, err := choose(t.Context(), "", "", "", "", true)
 	if err != nil || len(full) != 2 || full[0].run != "" || full[0].skip != "^TestTwo$/^x$" || full[1].skip != "" {
 		t.Errorf("full: %+v %v", full, err)
 	}

@@ -24,7 +24,7 @@ const (
 	configDir = "/etc/doorward"
 	sealedDir = "/etc/credstore.encrypted"
 	unitDir   = "/run/systemd/system"
-	gateDir   = "/run/doorward-gates"
+	gateDir   = "/var/lib/doorward-gates" // not below /run, of which a unit sees its own part even as it starts
 )
 
 // machine is the machine of test/vm: the package is installed, and systemd starts the daemons and the cells by its units.
