@@ -165,6 +165,7 @@ func (m *machine) console(n int) string {
 // boot runs the machine to its end, as often as its suite says, and takes what came back apart.
 func (m *machine) boot(ctx context.Context) (results, error) {
 	var r results
+	defer os.Remove(filepath.Join(m.dir, "bench.img"))
 	if m.boots > 1 {
 		copied := filepath.Join(m.dir, "disk.img")
 		if err := command(ctx, "cp", "--sparse=always", "--reflink=auto", m.disks.disk, copied); err != nil {

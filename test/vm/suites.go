@@ -51,8 +51,8 @@ var suites = []suite{
 		}},
 }
 
-// choose are the suites of a run, and for each what its tests are held to. which and only
-// are the person's choice of suites and tests, and no choice where they are empty.
+// choose are the suites of a run, and for each what its tests are held to. which and only are the person's choice of
+// suites and tests; empty they are none.
 func choose(ctx context.Context, root, dir, which, only string, full bool) ([]suite, error) {
 	names, err := regexp.Compile(which)
 	if err != nil {
