@@ -119,12 +119,12 @@ func TestCase_SO04_HostSocketsAreOutOfReach(t *testing.T) {
 		}
 	}
 	paths := []string{"/run/dbus/system_bus_socket", "/run/docker.sock", "/run/systemd/private", "/run/ssh-agent/sock"}
-	ours := int64(1) // listeners that count
+	system := map[string]bool{} // those that are the machine's own, which count nothing and may be for root alone
 	for _, p := range paths {
-		if _, err := os.Stat(p); err == nil { // the machine's own
+		if _, err := os.Stat(p); err == nil {
+			system[p] = true
 			continue
 		}
-		ours++
 		serve(net.Listen("unix", p))
 		t.Cleanup(func() { _ = os.Remove(p) })
 		if err := os.Chmod(p, 0o666); err != nil {
@@ -156,12 +156,16 @@ func TestCase_SO04_HostSocketsAreOutOfReach(t *testing.T) {
 	}
 	// Control: the same program outside of the cell reaches them.
 	for _, p := range all[:1+len(paths)] {
-		res, err := r.Local(1001).Run(r.ctx(), flood, "bytes", p, "00")
-		if err != nil || res.Code != 0 {
+		other, is := r.Local(1001), func(res world.Result) bool { return res.Code == 0 }
+		if system[p] { // it takes the connection, and may say nothing to a byte
+			other, is = r.Local(0), func(res world.Result) bool { return !strings.Contains(res.Stdout, "dial") }
+		}
+		res, err := other.Run(r.ctx(), flood, "bytes", p, "00")
+		if err != nil || !is(res) {
 			t.Errorf("control: %s is not reached from outside: %v, %v", p, res, err)
 		}
 	}
-	r.eventually("control: the listeners saw it", func() bool { return reached.Load() == ours })
+	r.eventually("control: the listeners saw it", func() bool { return reached.Load() == int64(1+len(paths)-len(system)) })
 }
 
 // Nothing that runs, while accounts are added and calls are made, shows a credential in its arguments or environment:

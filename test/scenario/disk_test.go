@@ -20,6 +20,10 @@ import (
 func (r *rig) moveState(size string) string {
 	r.t.Helper()
 	d, state := r.Daemon("sentinel"), r.State("sentinel")
+	uid, err := r.User("sentinel")
+	if err != nil {
+		r.t.Fatal(err)
+	}
 	if err := d.Stop(); err != nil {
 		r.t.Fatal(err)
 	}
@@ -32,10 +36,6 @@ func (r *rig) moveState(size string) string {
 	}
 	r.t.Cleanup(func() { _ = unix.Unmount(state, unix.MNT_DETACH) })
 	if err := os.CopyFS(state, os.DirFS(kept)); err != nil {
-		r.t.Fatal(err)
-	}
-	uid, err := r.User("sentinel")
-	if err != nil {
 		r.t.Fatal(err)
 	}
 	err = filepath.WalkDir(state, func(p string, e fs.DirEntry, err error) error {

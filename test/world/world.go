@@ -173,7 +173,7 @@ func (w *World) Config() string { return w.on.dirs().config }
 // Kept are the directories in which anything of this world is kept: state, configuration, and its own.
 func (w *World) Kept() []string { return append(w.on.dirs().more, w.Dir) }
 
-// User is the numeric user id that a daemon runs under.
+// User is the numeric user id that a daemon runs under. It has to run: a worker's may be drawn for each start.
 func (w *World) User(daemon string) (int, error) {
 	uid, _, _, err := w.daemons[daemon].unit.user()
 	return uid, err
