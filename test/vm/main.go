@@ -166,22 +166,27 @@ func (m *machine) prepare(ctx context.Context, root, deb string) error {
 	if cache == "" {
 		cache = filepath.Join(root, "build", "vm")
 	}
-	if err := errors.Join(os.MkdirAll(cache, 0o755), os.MkdirAll(m.dir, 0o755)); err != nil {
-		return err
-	}
-	lock, err := os.OpenFile(filepath.Join(cache, ".lock"), os.O_CREATE|os.O_RDWR, 0o644) // others may use the same cache
+	err := errors.Join(os.MkdirAll(cache, 0o755), os.MkdirAll(m.dir, 0o755))
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("wait for another who makes the base: %w", err)
-	}
-	m.disks, err = makeBase(ctx, cache, m.base)
-	if err != nil {
+	if m.disks, err = takeBase(ctx, cache, m.base); err != nil {
 		return err
 	}
 	return m.load(ctx, root, deb, cache)
+}
+
+// takeBase takes a base from the cache, or makes it there. Others may use the same cache.
+func takeBase(ctx context.Context, cache, name string) (base, error) {
+	lock, err := os.OpenFile(filepath.Join(cache, ".lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return base{}, err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return base{}, fmt.Errorf("wait for another who makes the base: %w", err)
+	}
+	return makeBase(ctx, cache, name)
 }
 
 // lacking says what this machine has to have and has not.
