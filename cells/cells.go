@@ -168,14 +168,17 @@ func (c *Cells) list(_ context.Context, _ *daemon.Call, req *wire.ListFrom) (*wi
 
 func (c *Cells) state(name string) wire.CellState {
 	s := wire.CellState{Name: name, State: wire.CellStopped}
-	if conf, err := load(c.config, name); err != nil {
+	conf, err := load(c.config, name)
+	if err == nil {
+		s.Root, s.User, s.Command, s.Projects = conf.Root, conf.User, conf.Command, conf.Projects
+		s.Memory, s.Tasks = conf.memory, conf.Limits.Tasks
+		err = conf.armed(name)
+	}
+	if err != nil {
 		var refused *wire.Error
 		if s.Problem = err.Error(); errors.As(err, &refused) {
 			s.Problem = refused.Reason
 		}
-	} else {
-		s.Root, s.User, s.Command, s.Projects = conf.Root, conf.User, conf.Command, conf.Projects
-		s.Memory, s.Tasks = conf.memory, conf.Limits.Tasks
 	}
 	g, err := open(c.kernel, name)
 	if err != nil {
@@ -196,6 +199,9 @@ func (c *Cells) state(name string) wire.CellState {
 func (c *Cells) startCell(ctx context.Context, call *daemon.Call, req *wire.CellReq) (*wire.Empty, error) {
 	conf, err := load(c.config, req.Cell)
 	if err != nil {
+		return nil, err
+	}
+	if err := conf.armed(req.Cell); err != nil {
 		return nil, err
 	}
 	ctx = context.WithoutCancel(ctx)

@@ -5,7 +5,6 @@ package cells
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -219,7 +218,11 @@ func (m idMap) has(id int64) bool {
 // open opens a file of the cell's tree. The cell may have put anything there: a link leads to nowhere outside of its
 // tree, and nothing is opened that ok, which sees what it is, does not pass. Opening a device or a pipe can do something.
 func (l *leader) open(path string, flags int, ok func(*unix.Stat_t, *unix.Statfs_t) bool) (*os.File, error) {
-	fd, err := unix.Openat2(int(l.root.Fd()), path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC,
+	return openIn(l.root, path, flags, ok)
+}
+
+func openIn(tree *os.File, path string, flags int, ok func(*unix.Stat_t, *unix.Statfs_t) bool) (*os.File, error) {
+	fd, err := unix.Openat2(int(tree.Fd()), path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
 	if err != nil {
 		return nil, fmt.Errorf("open %s of the cell: %w", path, err)
@@ -260,21 +263,14 @@ const maxPasswd = 1 << 20 // bytes of the cell's passwd(5)
 // only.
 func (l *leader) user(name string) (account, error) {
 	a := account{name: "root", home: "/root", shell: "/bin/sh"}
-	f, err := l.open("etc/passwd", unix.O_RDONLY, func(st *unix.Stat_t, _ *unix.Statfs_t) bool {
-		return st.Mode&unix.S_IFMT == unix.S_IFREG
-	})
+	text, err := readIn(l.root, "etc/passwd")
 	if err != nil {
 		if name == "root" {
 			return a, nil
 		}
 		return account{}, err
 	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxPasswd))
-	if err != nil {
-		return account{}, err
-	}
-	found, ok := inPasswd(string(b), name)
+	found, ok := inPasswd(text, name)
 	switch {
 	case ok:
 		return found, nil

@@ -3,11 +3,16 @@
 package cells
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
 
 	"github.com/doorward/doorward/internal/wire"
 )
@@ -23,17 +28,23 @@ func Main(args []string, w io.Writer) int {
 	dir := filepath.Join(etc, "cells")
 	switch {
 	case len(args) == 2 && args[0] == "nspawn":
-		c, err := load(dir, args[1])
-		if err == nil {
-			err = syscall.Exec(nspawnPath, c.nspawn(args[1]), os.Environ())
-		}
+		err := become(dir, args[1])
 		fmt.Fprintf(w, "start cell %s: %v\n", args[1], err)
+		var refused *wire.Error
+		if errors.As(err, &refused) { // whoever started the unit asks systemd for this
+			fmt.Fprintf(w, "next: %s\n", refused.Next)
+			_, _ = daemon.SdNotify(false, "STATUS="+asStatus(refused))
+		}
 		return wire.ExitFailure
 	case len(args) == 1 && args[0] == "check":
 		all, err := names(dir)
 		code := wire.ExitDone
 		for _, name := range all {
-			if _, bad := load(dir, name); bad != nil {
+			c, bad := load(dir, name)
+			if bad == nil {
+				bad = c.armed(name)
+			}
+			if bad != nil {
 				fmt.Fprintln(w, bad)
 				code = wire.ExitFailure
 			}
@@ -48,9 +59,29 @@ func Main(args []string, w io.Writer) int {
 	return wire.ExitUsage
 }
 
+// become becomes the cell of that name, or says why not. It is the last thing before the cell, whoever started its unit.
+func become(dir, name string) error {
+	c, err := load(dir, name)
+	if err != nil {
+		return err
+	}
+	if err := c.armed(name); err != nil {
+		return err
+	}
+	env, foreign := environment(os.Environ())
+	if foreign != "" {
+		return refusedEnv(name, foreign)
+	}
+	// What else is open was not opened here, and nspawn would hold it for as long as the cell runs.
+	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("close what was passed in: %w", err)
+	}
+	return syscall.Exec(nspawnPath, c.nspawn(name), env)
+}
+
 // nspawn is the command that becomes the cell of that name, systemd-nspawn(1). What is not said here is the unit's.
 func (c *config) nspawn(name string) []string {
-	args := []string{"systemd-nspawn", "--quiet", "--keep-unit", "--register=no", "--as-pid2", "--console=passive",
+	args := []string{"systemd-nspawn", "--quiet", "--settings=no", "--keep-unit", "--register=no", "--as-pid2", "--console=passive",
 		"--machine=" + name, "--directory=" + c.Root, "--private-users=pick", "--private-users-ownership=chown",
 		"--bind-ro=" + wire.CellDir + ":" + wire.CellRun, "--resolv-conf=off", "--timezone=off",
 		"--link-journal=no"}

@@ -124,6 +124,10 @@ func (c *Cells) start(ctx context.Context, call *daemon.Call, s *wire.RunStart) 
 		}
 		return nil, c.fault("cell "+s.Cell+" is not entered", err)
 	}
+	if err := conf.mayRun(s.Cell, r.first.root); err != nil {
+		r.first.Close()
+		return nil, err
+	}
 	master, err := c.begin(ctx, call.Peer, r, g, conf, s)
 	if err != nil {
 		r.first.Close()

@@ -242,7 +242,8 @@ func (a *app) showCell(name string) error {
 	rows := [][]string{{"cell", s.Name}, {"state", stateOf(s)}, {"sessions", strings.Join(s.Sessions, " ")}}
 	if s.Problem != "" {
 		rows = append(rows, []string{"problem", s.Problem})
-	} else {
+	}
+	if s.Root != "" {
 		rows = append(rows, []string{"root", s.Root}, []string{"user", s.User}, []string{"command", strings.Join(s.Command, " ")},
 			[]string{"projects", strings.Join(s.Projects, " ")}, []string{"memory", memory}, []string{"processes", tasks})
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/doorward/doorward/cli/operator/machine"
 	"github.com/doorward/doorward/internal/describe"
 	"github.com/doorward/doorward/internal/leaks"
+	"github.com/doorward/doorward/internal/visible"
 	"github.com/doorward/doorward/internal/wire"
 )
 
@@ -67,9 +68,9 @@ func (a *app) doctor() error {
 	}
 	word := map[machine.State]string{machine.OK: "ok", machine.Weak: "weak", machine.Wrong: "WRONG", machine.Untried: "untried"}
 	for _, f := range list {
-		a.line("%-8s %s", word[f.State], f.What)
+		fmt.Fprintf(a.out, "%-8s%-19s %s\n", word[f.State], f.Check, visible.Line(f.What.String()))
 		if f.Next != "" {
-			a.line("         next: %s", f.Next)
+			fmt.Fprintf(a.out, "%27s next: %s\n", "", visible.Line(f.Next))
 		}
 	}
 	a.note(fmt.Sprintf("%d wrong, %d weak, %d not tried, %d ok", count[machine.Wrong], count[machine.Weak],

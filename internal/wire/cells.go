@@ -22,7 +22,8 @@ type (
 		Cells []CellState `msgpack:"c,omitempty"`
 		Next  string      `msgpack:"n,omitempty"`
 	}
-	// CellState is one cell. Problem says what is wrong with its configuration; such a cell does not start.
+	// CellState is one cell. Problem says what is wrong with its configuration,
+	// or whose user is in a group that arms no cell; such a cell does not start.
 	CellState struct {
 		Name     string   `msgpack:"n" json:"name"`
 		State    string   `msgpack:"s" json:"state"`

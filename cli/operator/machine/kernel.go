@@ -13,13 +13,12 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/doorward/doorward/internal/peer"
 )
 
-// Floor is the oldest kernel, and FloorSystemd the oldest systemd, that Doorward runs on.
-const (
-	Floor        = "6.8"
-	FloorSystemd = 255
-)
+// FloorSystemd is the oldest systemd that Doorward runs on; the oldest kernel is peer.Floor.
+const FloorSystemd = 255
 
 // Feature is one thing that the kernel, or systemd, has to have or should have. docs/kernel.md is this table.
 type Feature struct {
@@ -40,7 +39,7 @@ func cannot(why string) error { return fmt.Errorf("%w: %s", errUntried, why) }
 // Features is the table, the floor first.
 func Features() []Feature {
 	return []Feature{
-		{"kernel.version", Floor, "the floor: callers are proved by what the kernel says of a connection",
+		{"kernel.version", peer.Floor, "the floor: callers are proved by what the kernel says of a connection",
 			"refused: cells do not start, and no caller is known", true, tryVersion},
 		{"kernel.peerpidfd", "6.5", "SO_PEERPIDFD, which names the process that connected",
 			"refused: no caller is known, so no daemon answers anybody", true, tryPeerPidfd},
@@ -106,7 +105,7 @@ func (f *Feature) finding() Finding {
 	case f.Check == "systemd.version":
 		next = "install systemd " + strconv.Itoa(FloorSystemd) + " or newer: Debian 13 has it"
 	case f.Since != "" && f.Need:
-		next = "boot a kernel of " + Floor + " or newer: Debian 13 has one"
+		next = "boot a kernel of " + peer.Floor + " or newer: Debian 13 has one"
 	case strings.HasSuffix(f.Check, "lsm") || f.Check == "kernel.landlock" || f.Check == "kernel.lockdown":
 		next = "boot with lsm= that has it, in the list of /sys/kernel/security/lsm"
 	}
@@ -125,34 +124,13 @@ func Release() (string, error) {
 	return unix.ByteSliceToString(u.Release[:]), nil
 }
 
-// AtLeast says whether a version begins with numbers that are not below those of floor.
-func AtLeast(version, floor string) bool {
-	for floor != "" {
-		var want, have string
-		want, floor, _ = strings.Cut(floor, ".")
-		have, version, _ = strings.Cut(version, ".")
-		if i := strings.IndexFunc(have, func(r rune) bool { return r < '0' || r > '9' }); i >= 0 {
-			have = have[:i]
-		}
-		w, errW := strconv.Atoi(want)
-		h, errH := strconv.Atoi(have)
-		if errW != nil || errH != nil || h < w {
-			return false
-		}
-		if h > w {
-			return true
-		}
-	}
-	return true
-}
-
 func tryVersion() (string, error) {
 	r, err := Release()
 	if err != nil {
 		return "", err
 	}
-	if !AtLeast(r, Floor) {
-		return "", fmt.Errorf("kernel %s is below %s", r, Floor)
+	if !peer.AtLeast(r, peer.Floor) {
+		return "", fmt.Errorf("kernel %s is below %s", r, peer.Floor)
 	}
 	return "kernel " + r, nil
 }
@@ -401,7 +379,7 @@ func trySystemd() (string, error) {
 		return "", cannot(err.Error())
 	}
 	f := strings.Fields(out)
-	if len(f) < 2 || f[0] != "systemd" || !AtLeast(f[1], strconv.Itoa(FloorSystemd)) {
+	if len(f) < 2 || f[0] != "systemd" || !peer.AtLeast(f[1], strconv.Itoa(FloorSystemd)) {
 		line, _, _ := strings.Cut(out, "\n")
 		return "", fmt.Errorf("%s is below %d", line, FloorSystemd)
 	}
