@@ -181,6 +181,8 @@ func (s *Sentinel) policyVerb(ctx context.Context, c *daemon.Call, req *wire.Pol
 			}
 		}
 		return r, nil
+	case "state":
+		return &wire.PolicyResp{Lines: s.policyState(now)}, nil
 	case "explain":
 		if req.Frame == nil {
 			return nil, wire.Refuse(wire.CodeBadArgument, "no call to explain", "")
@@ -238,6 +240,23 @@ func (s *Sentinel) takeUp(ctx context.Context, set *policy.Set, r *wire.PolicyRe
 	r.Widening, err = s.widen(ctx, widening{Kind: widenPolicy, About: policy.PolicyFile, Digest: hex.EncodeToString(to[:]),
 		From: s.comparedWith(), Lines: lines, Value: value}, "a policy that allows more", by)
 	return r, err
+}
+
+// policyState says for a program what is in force: by which descriptions calls are judged, and what goes unasked.
+func (s *Sentinel) policyState(now *policy.Set) []string {
+	d := now.Digest()
+	out := []string{"policy " + hex.EncodeToString(d[:8])}
+	for _, c := range s.sorted {
+		digest := c.Digest()
+		out = append(out, "connector "+c.Vendor+" "+hex.EncodeToString(digest[:]))
+	}
+	for _, l := range now.DontAsk() {
+		out = append(out, "dont-ask "+l.Connector+" "+l.By)
+	}
+	for _, l := range now.Loose() {
+		out = append(out, "unasked "+l.Connector+" "+l.Method+" "+l.Class+" "+l.By)
+	}
+	return out
 }
 
 func notes(set *policy.Set) []string {

@@ -18,7 +18,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/doorward/doorward/cli/operator/machine"
-	"github.com/doorward/doorward/internal/describe"
 	"github.com/doorward/doorward/internal/leaks"
 	"github.com/doorward/doorward/internal/visible"
 	"github.com/doorward/doorward/internal/wire"
@@ -30,7 +29,11 @@ func (a *app) doctorCmd() *cobra.Command {
 	var files []string
 	c := &cobra.Command{
 		Use: "doctor", Short: "say what is wrong with this machine, and what to do",
-		Long: `Exits 1 if anything is wrong.
+		Long: `Tries what is in force: kernel, systemd, versions, units, sockets, policy, accounts, and a canary for
+each wall that must hold and each path that must work, the cells' from within. As root it tries all; as
+a person what a person can see, and says what only root could try. Exits 1 if anything is wrong. What
+is weak holds less than it could, and fails nothing. docs/kernel.md says what each feature of the
+kernel is for. In a cell that runs, it is a session that nobody attends, for as long as it takes.
 
 --leaks looks for credentials where they must not be: in the memory, environment, arguments and open
 files of all processes of cells and workers, and in logs, ledger, spool and the files named with
@@ -66,76 +69,35 @@ func (a *app) doctor() error {
 		return a.value(map[string]any{"items": list, "wrong": count[machine.Wrong], "weak": count[machine.Weak],
 			"untried": count[machine.Untried]})
 	}
-	word := map[machine.State]string{machine.OK: "ok", machine.Weak: "weak", machine.Wrong: "WRONG", machine.Untried: "untried"}
-	for _, f := range list {
-		fmt.Fprintf(a.out, "%-8s%-19s %s\n", word[f.State], f.Check, visible.Line(f.What.String()))
-		if f.Next != "" {
-			fmt.Fprintf(a.out, "%27s next: %s\n", "", visible.Line(f.Next))
-		}
-	}
+	a.printFindings(list)
 	a.note(fmt.Sprintf("%d wrong, %d weak, %d not tried, %d ok", count[machine.Wrong], count[machine.Weak],
 		count[machine.Untried], count[machine.OK]))
 	return nil
 }
 
-// findings are those of the machine, then of what the daemons say.
-func (a *app) findings() []machine.Finding {
-	return slices.Concat(machine.Kernel(), []machine.Finding{descriptions()}, daemons())
-}
-
-func descriptions() machine.Finding {
-	const check = "connectors"
-	dir, err := describe.Dir()
-	if err != nil {
-		return machine.Bad(check, "reinstall doorward", "%s", err.Error())
+// printFindings prints one a line; the walls of one daemon or cell that all hold share a line.
+func (a *app) printFindings(list []machine.Finding) {
+	word := map[machine.State]string{machine.OK: "ok", machine.Weak: "weak", machine.Wrong: "WRONG", machine.Untried: "untried"}
+	row := func(state, check, what string) {
+		fmt.Fprintf(a.out, "%-8s%-19s %s\n", state, check, visible.Line(what))
 	}
-	var names []string
-	for _, name := range installed(dir) {
-		d, err := describe.Load(dir, name)
-		if err != nil {
-			return machine.Bad(check, "reinstall doorward", "description of %s: %s", name, err.Error())
-		}
-		names = append(names, fmt.Sprintf("%s (%d methods)", d.Vendor, len(d.Methods)))
-	}
-	if len(names) == 0 {
-		return machine.Bad(check, "reinstall doorward", "no connector is installed in %s", dir)
-	}
-	return machine.Ok(check, "connectors: %s", strings.Join(names, ", "))
-}
-
-// daemons asks each daemon that a person may ask.
-func daemons() []machine.Finding {
-	list := make([]machine.Finding, 0, 4)
-	say := func(name string, err error) {
-		check := "answers." + name
-		var e *wire.Error
-		switch {
-		case err == nil:
-			list = append(list, machine.Ok(check, "%s answers", name))
-		case !errors.As(err, &e):
-			list = append(list, machine.Bad(check, "journalctl -u doorward-"+name, "%s: %v", name, machine.Detail(err.Error())))
-		default:
-			next := e.Next
-			if next == "doorward doctor" {
-				next = "start it: systemctl start doorward-" + name + ".socket; journalctl -u doorward-" + name + " says why it is down"
+	for i := 0; i < len(list); i++ {
+		f := list[i]
+		if f.State != machine.OK || f.Of == "" || f.Check == "cell.armed" {
+			row(word[f.State], f.Check, f.What.String())
+			if f.Next != "" {
+				fmt.Fprintf(a.out, "%27s next: %s\n", "", visible.Line(f.Next))
 			}
-			if e.Code == wire.CodeLocked {
-				next = "doorward unlock"
-			}
-			list = append(list, machine.Bad(check, next, "%s: %s: %s", name, string(e.Code), machine.Detail(e.Reason)))
+			continue
 		}
-	}
-	_, err := ask[wire.PendingResp](wire.PathApprove, "pending", &wire.Empty{})
-	say("sentinel", err)
-	all, err := accounts()
-	say("authd", err)
-	for _, acc := range all {
-		if acc.Health != "" {
-			list = append(list, machine.Bad("account.health", "doorward account test NAME; then doorward account add "+acc.Vendor+
-				" NAME --replace", "account %s of %s: %s", machine.Name(acc.Name), acc.Vendor, string(acc.Health)))
+		var held []string
+		of := f.Of
+		for ; i < len(list) && list[i].State == machine.OK && list[i].Of == of; i++ {
+			held = append(held, list[i].Check)
 		}
+		i--
+		row("ok", "walls hold", string(of)+": "+strings.Join(held, ", "))
 	}
-	return list
 }
 
 // places are files that must hold no credential, where they are.

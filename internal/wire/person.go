@@ -135,7 +135,9 @@ type (
 		Widening   string   `msgpack:"w,omitempty"` // id of the card to decide, where one is needed
 	}
 
-	// PolicyReq: Op is show, check, load, explain, cedar or methods (lines "vendor method" of those that are not off).
+	// PolicyReq: Op is show, check, load, explain, cedar, methods (lines "vendor method" of those that are not off) or
+	// state. Lines of state are "policy DIGEST", "connector VENDOR DIGEST" of each description that calls are judged by,
+	// "dont-ask VENDOR WHERE", and "unasked VENDOR METHOD CLASS WHERE" of what changes something and goes unasked.
 	// check and load are of Files where there are any, else of the policy folder of the configuration.
 	PolicyReq struct {
 		Op    string       `msgpack:"o"`

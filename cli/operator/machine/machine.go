@@ -33,6 +33,7 @@ const (
 // Finding is one thing that was tried. Check names it for programs and documents, and is constant.
 type Finding struct {
 	Check string `json:"check"`
+	Of    Name   `json:"of,omitempty"` // the daemon or cell that a wall is of
 	State State  `json:"state"`
 	What  Text   `json:"what"`
 	Next  string `json:"next,omitempty"` // what to do; of this program's own words and names of units only

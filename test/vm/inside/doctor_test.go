@@ -3,12 +3,17 @@
 package inside
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/doorward/doorward/internal/wire"
 )
 
 // A cell whose user is in a group that makes more of it, or whose unit has more in its environment than systemd puts
@@ -29,9 +34,10 @@ func TestACellThatIsNotArmedStartsByNoWay(t *testing.T) {
 		}
 	}
 	t.Cleanup(func() { set("") })
+	forget := func() { _, _ = run("systemctl", "reset-failed", unit) } // systemd may not know it any more
 	control := func(what string) {
 		t.Helper()
-		must(t, "systemctl", "reset-failed", unit)
+		forget()
 		want(t, person(t, "", "cell", "start", den), 0, "control, "+what+": start")
 		want(t, person(t, "", "run", den, "--", "true"), 0, "control, "+what+": a run")
 		want(t, person(t, "", "cell", "stop", den), 0, "control, "+what+": stop")
@@ -44,7 +50,7 @@ func TestACellThatIsNotArmedStartsByNoWay(t *testing.T) {
 		if r.code != 3 || !strings.Contains(r.stderr, name) || !strings.Contains(r.stderr, "next: ") {
 			t.Errorf("%s: doorward cell start: %v", what, r)
 		}
-		must(t, "systemctl", "reset-failed", unit)
+		forget()
 		start := time.Now()
 		if out, err := run("systemctl", "start", unit); err == nil {
 			t.Errorf("%s: systemctl starts it: %s", what, out)
@@ -56,7 +62,7 @@ func TestACellThatIsNotArmedStartsByNoWay(t *testing.T) {
 		if s := property(t, unit, "StatusText"); !strings.Contains(s, name) {
 			t.Errorf("%s: the unit's status is %q", what, s)
 		}
-		must(t, "systemctl", "reset-failed", unit)
+		forget()
 	}
 	// Of a cell that runs, nothing more is started in it.
 	set("sudo:x:27:agent\n")
@@ -84,4 +90,205 @@ func TestACellThatIsNotArmedStartsByNoWay(t *testing.T) {
 	refused("the manager's environment", "http_proxy")
 	must(t, "systemctl", "unset-environment", "http_proxy")
 	control("without the variable")
+}
+
+// said is one finding of doctor.
+type said struct{ Check, Of, State, What, Next string }
+
+// doctor runs it as root, who is in a person's session, and returns what it found.
+func doctor(t *testing.T) []said {
+	t.Helper()
+	return found(t, as(t, "root", "user-0.slice", "", "/usr/bin/doorward", "doctor", "--json"))
+}
+
+func found(t *testing.T, r result) []said {
+	t.Helper()
+	var all struct{ Items []said }
+	if err := json.Unmarshal([]byte(r.stdout), &all); err != nil || len(all.Items) < 20 {
+		t.Fatalf("doctor: %v: %v", err, r)
+	}
+	bad := in(all.Items, "wrong")
+	if (r.code != 0) != (len(bad) > 0) || r.code > 1 {
+		t.Errorf("doctor ends with %d and found %q", r.code, bad)
+	}
+	return all.Items
+}
+
+// in are the findings of a state, as "check" or "check of".
+func in(all []said, state string) []string {
+	var out []string
+	for _, f := range all {
+		if f.State == state {
+			out = append(out, strings.TrimSpace(f.Check+" "+f.Of))
+			if state == "wrong" && f.Next == "" {
+				out = append(out, "(no next step: "+f.What+")")
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func tell(t *testing.T, all []said, state string) {
+	t.Helper()
+	for _, f := range all {
+		if f.State == state {
+			t.Logf("%s %s: %s", state, f.Check, f.What)
+		}
+	}
+}
+
+// On the machine as it is installed nothing is wrong and nothing is left untried. Then one wall at a time is taken away,
+// and doctor names that one. The control of each is the run before it.
+func TestDoctorNamesTheWallThatIsGone(t *testing.T) {
+	ready(t)
+	denned(t)
+	all := doctor(t)
+	for _, state := range []string{"wrong", "untried"} {
+		tell(t, all, state)
+		if bad := in(all, state); len(bad) > 0 {
+			t.Errorf("on the machine as it is installed: %s: %q", state, bad)
+		}
+	}
+	tell(t, all, "weak")
+	good := in(all, "ok")
+	for _, unit := range append([]string{"doorward-cells.service"}, services...) {
+		for _, wall := range []string{"wall.network", "wall.run", "path.rows", "wall.privilege"} {
+			if name := wall + " " + unit; wall+unit != "wall.networkdoorward-egress.service" && !slices.Contains(good, name) {
+				t.Errorf("not tried: %s", name)
+			}
+		}
+	}
+	for _, cell := range []string{"work", den} {
+		for _, wall := range []string{"cell.network", "cell.sentinel", "cell.kernel", "cell.processes", "cell.cgroup"} {
+			if !slices.Contains(good, wall+" "+cell) {
+				t.Errorf("not tried: %s of %s", wall, cell)
+			}
+		}
+	}
+	names := func(what string, want ...string) {
+		t.Helper()
+		all := doctor(t)
+		slices.Sort(want)
+		if have := in(all, "wrong"); !slices.Equal(have, want) {
+			t.Errorf("%s: doctor says %q, want %q", what, have, want)
+		}
+		tell(t, all, "wrong")
+	}
+	worker, egress := "doorward-worker@dav.service", "doorward-egress.service"
+	undo := dropIn(t, worker, "PrivateNetwork=no\n")
+	must(t, "systemctl", "restart", worker)
+	names("a worker in the machine's network", "wall.network "+worker)
+	undo()
+	must(t, "systemctl", "restart", worker)
+
+	undo = dropIn(t, egress, "BindReadOnlyPaths=/run/dbus\n")
+	must(t, "systemctl", "restart", egress)
+	names("egress sees D-Bus", "wall.run "+egress)
+	undo()
+	must(t, "systemctl", "restart", egress)
+
+	const cellsUnit = "doorward-cells.service"
+	undo = dropIn(t, cellsUnit, "SystemCallFilter=\n")
+	must(t, "systemctl", "restart", cellsUnit)
+	names("runs without the filter", "cell.kernel "+den, "cell.kernel work")
+	undo()
+	must(t, "systemctl", "restart", cellsUnit)
+
+	set := func(path string, mode os.FileMode) {
+		t.Helper()
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(wire.PathApprove, 0o666)
+	names("a socket that is open to all", "socket")
+	set(wire.PathApprove, 0o660)
+
+	set("/var/lib/doorward/authd", 0o755)
+	names("authd's folder is open", "wall.files doorward-egress.service", "wall.files doorward-sentinel.service",
+		"wall.files doorward-worker@dav.service", "wall.files doorward-worker@github.service")
+	set("/var/lib/doorward/authd", 0o700)
+
+	restore := replaced(t, "/usr/libexec/doorward/egress")
+	names("another program than the one that runs", "version.files", "version.running")
+	restore()
+
+	group := filepath.Join("/var/lib/doorward/cells", den, "etc/group")
+	before, err := os.ReadFile(group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(group, append(before[:len(before):len(before)], "sudo:x:27:agent\n"...), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	names("a cell's user in sudo", "cell.armed "+den)
+	if err := os.WriteFile(group, before, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if have := in(doctor(t), "wrong"); len(have) > 0 {
+		t.Errorf("when all is put back, doctor says %q", have)
+	}
+}
+
+// replaced puts another program in the place of one that runs.
+func replaced(t *testing.T, path string) (restore func()) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Rename(path, path+".before"), os.WriteFile(path, append(b, 0), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := os.Rename(path+".before", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What goes without asking is said, and is nothing wrong. What only root can try, a person is told.
+func TestDoctorSaysWhatGoesUnaskedAndWhatOnlyRootCanTry(t *testing.T) {
+	ready(t)
+	file := "/etc/doorward/policy/policy.toml"
+	before, had := os.ReadFile(file)
+	load := func(text []byte) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, text, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		want(t, person(t, "", "policy", "load", "--yes"), 0, "load a policy")
+	}
+	if weak := in(found(t, person(t, "", "doctor", "--json")), "weak"); slices.Contains(weak, "policy.dontask") {
+		t.Fatalf("control: before the policy is loaded doctor says %q", weak)
+	}
+	load([]byte("[connector.dav]\nsetting = \"dont-ask\"\n[connector.github]\ncomment = \"allow\"\n"))
+	all := found(t, person(t, "", "doctor", "--json"))
+	for _, want := range []string{"dav is set to dont-ask (policy.toml:2", "dav event-create goes without asking, a write",
+		"github comment goes without asking, a write (policy.toml:4"} {
+		if !slices.ContainsFunc(all, func(f said) bool { return f.State == "weak" && strings.Contains(f.What, want) }) {
+			t.Errorf("doctor does not say %q", want)
+			tell(t, all, "weak")
+		}
+	}
+	for _, check := range []string{"wall", "socket", "version.running", "version.files"} {
+		if !slices.ContainsFunc(all, func(f said) bool {
+			return f.Check == check && f.State == "untried" && f.Next == "sudo doorward doctor"
+		}) {
+			t.Errorf("a person is not told that only root can try %s", check)
+		}
+	}
+	if bad := in(all, "wrong"); len(bad) > 0 {
+		t.Errorf("to a person doctor says %q", bad)
+	}
+	if had != nil {
+		before = nil
+	}
+	load(before)
+	// Who is not in the group is told so, and nothing else.
+	r := as(t, "eve", "user-1001.slice", "", "/usr/bin/doorward", "doctor", "--json")
+	if bad := in(found(t, r), "wrong"); len(bad) > 0 {
+		t.Errorf("to a stranger doctor says %q", bad)
+	}
 }

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doorward/doorward/cli/operator/machine"
+	"github.com/doorward/doorward/internal/describe"
+	"github.com/doorward/doorward/internal/wire"
+)
+
+// findings are all that doctor tries, in the order in which they are read.
+func (a *app) findings() []machine.Finding {
+	dir, err := describe.Dir()
+	if err != nil {
+		return append(machine.Kernel(), machine.Bad("connectors", "reinstall doorward", "%s", err.Error()))
+	}
+	vendors, found := descriptions(dir)
+	said := answers()
+	m := machine.Look(vendors)
+	out := slices.Concat(machine.Kernel(), []machine.Finding{found, machine.Disk()}, m.Versions(dir), m.Units(said.vendors()),
+		m.Sockets(), said.findings, policyInForce(dir, said), cellsArmed(said))
+	l, err := machine.Listen()
+	if err != nil {
+		return append(out, machine.Not("wall", "walls: %v", err))
+	}
+	defer l.Close()
+	return slices.Concat(out, m.Walls(l), cellWalls(said, l))
+}
+
+// descriptions are the vendors that have one that can be read.
+func descriptions(dir string) ([]string, machine.Finding) {
+	const check = "connectors"
+	var vendors, names []string
+	for _, name := range installed(dir) {
+		d, err := describe.Load(dir, name)
+		if err != nil {
+			return vendors, machine.Bad(check, "reinstall doorward", "description of %s: %s", name, machine.Detail(err.Error()))
+		}
+		vendors = append(vendors, d.Vendor)
+		names = append(names, fmt.Sprintf("%s (%d methods)", d.Vendor, len(d.Methods)))
+	}
+	if len(names) == 0 {
+		return nil, machine.Bad(check, "reinstall doorward", "no connector is installed in %s", dir)
+	}
+	return vendors, machine.Ok(check, "connectors: %s", strings.Join(names, ", "))
+}
+
+// answered is what the daemons said to a person.
+type answered struct {
+	findings []machine.Finding
+	sentinel bool // it answers
+	accounts []wire.Account
+	cells    []wire.CellState
+	hasCells bool
+}
+
+func (d *answered) vendors() []string {
+	var out []string
+	for _, acc := range d.accounts {
+		out = append(out, acc.Vendor)
+	}
+	return out
+}
+
+// answers asks each daemon that a person may ask.
+func answers() *answered {
+	d := &answered{}
+	if err := machine.Person(); err != nil {
+		for _, name := range []string{"sentinel", "authd", "cells"} {
+			f := machine.Not("answers."+name, "whether %s answers: %s; it takes persons in a login session only", name,
+				machine.Detail(err.Error()))
+			f.Next = "run it from a login session, or as systemd-run --pipe --slice=user-0.slice doorward doctor"
+			d.findings = append(d.findings, f)
+		}
+		return d
+	}
+	_, err := ask[wire.PendingResp](wire.PathApprove, "pending", &wire.Empty{})
+	d.sentinel = d.heard("sentinel", err)
+	all, err := accounts()
+	d.heard("authd", err)
+	d.accounts = all
+	// Worlds without systemd have no daemon of cells; its unit is wrong above where there should be one.
+	list, err := cells()
+	var e *wire.Error
+	if !errors.As(err, &e) || e.Code != wire.CodeUnavailable || machine.Booted() {
+		d.hasCells, d.cells = d.heard("cells", err), list
+	}
+	d.health()
+	return d
+}
+
+// heard adds what an answer, or none, says of a daemon.
+func (d *answered) heard(name string, err error) bool {
+	check := "answers." + name
+	var e *wire.Error
+	switch {
+	case err == nil:
+		d.findings = append(d.findings, machine.Ok(check, "%s answers", name))
+		return true
+	case !errors.As(err, &e):
+		d.findings = append(d.findings, machine.Bad(check, "journalctl -u doorward-"+name, "%s: %v", name, machine.Detail(err.Error())))
+	case e.Code == wire.CodeNotAllowed:
+		f := machine.Not(check, "whether %s answers: you may not ask it", name)
+		f.Next = e.Next
+		d.findings = append(d.findings, f)
+	default:
+		next := e.Next
+		if next == "doorward doctor" {
+			next = "start it: systemctl start doorward-" + name + "; journalctl -u doorward-" + name + " says why it is down"
+		}
+		if e.Code == wire.CodeLocked {
+			next = "doorward unlock"
+		}
+		d.findings = append(d.findings, machine.Bad(check, next, "%s: %s: %s", name, string(e.Code), machine.Detail(e.Reason)))
+	}
+	return false
+}
+
+// health adds the accounts that cannot be used, by authd's word or by what their vendor last answered.
+func (d *answered) health() {
+	health := map[string]wire.Code{}
+	if d.sentinel {
+		out, err := ask[wire.Output](wire.PathApprove, "check", &wire.CheckReq{})
+		var items []struct {
+			Account string    `json:"account"`
+			Health  wire.Code `json:"health"`
+		}
+		if err == nil && json.Unmarshal(out.JSON, &items) == nil {
+			for _, it := range items {
+				health[it.Account] = it.Health
+			}
+		}
+	}
+	for _, acc := range d.accounts {
+		h := acc.Health
+		if h == "" {
+			h = health[acc.Name]
+		}
+		switch h {
+		case "":
+			d.findings = append(d.findings, machine.Ok("account", "account %s of %s", machine.Name(acc.Name), acc.Vendor))
+		case wire.CodeNotConnected:
+			d.findings = append(d.findings, machine.Bad("account", "doorward pending; then doorward approve",
+				"account %s of %s waits for a decision", machine.Name(acc.Name), acc.Vendor))
+		default:
+			d.findings = append(d.findings, machine.Bad("account", "doorward account test NAME; then doorward account add "+acc.Vendor+
+				" NAME --replace", "account %s of %s: %s", machine.Name(acc.Name), acc.Vendor, string(h)))
+		}
+	}
+}
+
+// policyInForce holds sentinel's descriptions to the installed ones, and says what of changes goes unasked.
+func policyInForce(dir string, d *answered) []machine.Finding {
+	const check = "policy"
+	if !d.sentinel {
+		return []machine.Finding{machine.Not(check, "the policy in force: sentinel does not answer")}
+	}
+	r, err := ask[wire.PolicyResp](wire.PathApprove, "policy", &wire.PolicyReq{Op: "state"})
+	if err != nil {
+		return []machine.Finding{machine.Not(check, "the policy in force: %s", machine.Detail(err.Error()))}
+	}
+	var out []machine.Finding
+	judged := map[string]string{}
+	for _, l := range r.Lines {
+		f := strings.SplitN(l, " ", 5)
+		switch {
+		case f[0] == "policy" && len(f) == 2:
+			out = append(out, machine.Ok(check, "the policy in force is %s", f[1]))
+		case f[0] == "connector" && len(f) == 3:
+			judged[f[1]] = f[2]
+		case f[0] == "dont-ask" && len(f) > 2:
+			out = append(out, machine.Less("policy.dontask", "doorward policy show", "%s is set to dont-ask (%s)", f[1],
+				machine.Detail(strings.Join(f[2:], " "))))
+		case f[0] == "unasked" && len(f) == 5:
+			out = append(out, machine.Less("policy.unasked", "doorward policy show", "%s %s goes without asking, a %s (%s)", f[1], f[2], f[3],
+				machine.Detail(f[4])))
+		}
+	}
+	for _, vendor := range installed(dir) {
+		c, err := describe.Load(dir, vendor)
+		if err != nil {
+			continue // said above
+		}
+		digest := c.Digest()
+		switch judged[vendor] {
+		case hex.EncodeToString(digest[:]):
+		case "":
+			out = append(out, machine.Bad("version.judged", "systemctl restart doorward-sentinel.service",
+				"sentinel does not know connector %s, which is installed", vendor))
+		default:
+			out = append(out, machine.Bad("version.judged", "systemctl restart doorward-sentinel.service",
+				"sentinel judges %s by another description than the installed one", vendor))
+		}
+	}
+	return out
+}
+
+// cellsArmed says of each configured cell whether it would start.
+func cellsArmed(d *answered) []machine.Finding {
+	const check = "cell.armed"
+	if !d.hasCells {
+		return []machine.Finding{machine.Not(check, "which cells may start: the daemon of cells does not answer")}
+	}
+	var out []machine.Finding
+	for _, c := range d.cells {
+		f := machine.Ok(check, "cell %s is %s and may be started", machine.Name(c.Name), c.State)
+		if c.Problem != "" {
+			f = machine.Bad(check, "doorward cell show CELL; doorward cell start CELL says what to do", "cell %s: %s", machine.Name(c.Name),
+				machine.Detail(c.Problem))
+		}
+		f.Of = machine.Name(c.Name)
+		out = append(out, f)
+	}
+	return out
+}
+
+// cellWalls tries the walls of each cell that runs, from within.
+func cellWalls(d *answered, l *machine.Listener) []machine.Finding {
+	var out []machine.Finding
+	args := append([]string{"/usr/bin/doorward", "canary"}, machine.NewCanary(l).Args()...)
+	for _, c := range d.cells {
+		if c.State != wire.CellRunning {
+			if c.State == wire.CellFrozen {
+				out = append(out, machine.NotInCell(c.Name, machine.Say("it is frozen")))
+			}
+			continue
+		}
+		said, err := runQuietly(c.Name, args)
+		if err != nil {
+			out = append(out, machine.NotInCell(c.Name, machine.Say("%s", err.Error())))
+			continue
+		}
+		out = append(out, machine.FromCell(c.Name, said)...)
+	}
+	return out
+}
+
+// saidMax bounds in bytes what is read of a canary.
+const saidMax = 64 << 10
+
+// runQuietly runs a command in a cell to its end, which nobody attends, and returns what it said.
+func runQuietly(cell string, args []string) (string, error) {
+	conn, err := wire.Dial(wire.PathCellsPerson, askTimeout)
+	if err != nil {
+		return "", absent("cells", wire.PathCellsPerson, err)
+	}
+	defer conn.Close()
+	var began wire.RunResp
+	fds, err := conn.Call("run", &wire.RunReq{Start: &wire.RunStart{Cell: cell, Args: args, Plain: true}}, &began)
+	if err != nil {
+		return "", broken("cells", err)
+	}
+	if len(fds) != 1 {
+		return "", wire.Refuse(wire.CodeInternal, fmt.Sprintf("cells sent %d terminals", len(fds)), "")
+	}
+	master := os.NewFile(uintptr(fds[0]), "terminal")
+	defer master.Close()
+	var said bytes.Buffer
+	_, _ = io.Copy(&said, io.LimitReader(master, saidMax)) // ends with EIO when nobody has the other end any more
+	var ended wire.RunResp
+	if _, err := conn.Call("run", &wire.RunReq{Wait: began.Session}, &ended); err != nil {
+		return "", broken("cells", err)
+	}
+	return said.String(), nil
+}
+
+// canaryCmd is what doctor runs in a cell.
+func (a *app) canaryCmd() *cobra.Command {
+	return &cobra.Command{Use: "canary ...", Short: "try the walls of the cell that this runs in, for doorward doctor", Hidden: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			err := machine.InCell(args, func(check string, state machine.State, detail string) {
+				fmt.Fprintf(a.out, "%s\t%s\t%s\n", check, state, oneLine(detail))
+			})
+			if err != nil {
+				return wire.Refuse(wire.CodeUsage, err.Error(), "doorward doctor runs it")
+			}
+			return nil
+		}}
+}
