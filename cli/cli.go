@@ -67,6 +67,8 @@ func (a *app) run(args []string) *wire.Error {
 		return a.describe(rest)
 	case "inbox":
 		return a.inbox(rest)
+	case "doctor":
+		return a.doctor(rest)
 	case "result", "wait", "cancel":
 		return a.collect(word, rest)
 	case "guide":

@@ -10,7 +10,7 @@ import (
 )
 
 // builtin are the command's own words.
-var builtin = [...]string{"cancel", "completion", "describe", "guide", "help", "inbox", "list", "result", "version",
+var builtin = [...]string{"cancel", "completion", "describe", "doctor", "guide", "help", "inbox", "list", "result", "version",
 	"wait"}
 
 const bashScript = `_connector() {

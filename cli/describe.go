@@ -21,6 +21,7 @@ var commands = [...][2]string{
 	{"result ID [--out FILE]", "collect an answer, without waiting"},
 	{"wait ID [--wait 10m] [--out FILE]", "wait for it"},
 	{"cancel ID", "take a waiting call back"},
+	{"doctor", "what is wrong here, and what to do or to ask the person for"},
 	{"guide", "one page for an agent to read"},
 	{"help [vendor [method]]", "this, or what describe says"},
 	{"completion bash|zsh|fish", "a script for the shell"},

@@ -161,7 +161,13 @@ func (f *sham) sentinel(m *wire.Msg, fds []int) (any, []int, *wire.Error) {
 			{Call: "c122", State: wire.StateDenied, Connector: "demo", Method: "create", Unix: 1899998000, Collected: true},
 		}}, nil, nil
 	case "list":
-		return &wire.ListResp{Connectors: []wire.ListConnector{{Name: "demo", Setting: "ask-before-changes",
+		c := demo()
+		c.Seal()
+		judged := c.Digest()
+		if len(w) > 0 && w[0] == "outdated" {
+			judged[0]++
+		}
+		return &wire.ListResp{Connectors: []wire.ListConnector{{Name: "demo", Setting: "ask-before-changes", Description: judged,
 			Accounts: []wire.ListAccount{{Name: "home"}, {Name: "work", Health: wire.CodeReconnectRequired}},
 			Methods:  []wire.ListMethod{{Name: "create", Ask: "ask"}, {Name: "items", Ask: "allow"}}},
 			{Name: "other", Setting: "dont-ask"}}}, nil, nil

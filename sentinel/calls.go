@@ -195,7 +195,7 @@ func (s *Sentinel) list(_ context.Context, c *daemon.Call, req *wire.ListReq) (*
 		if req.Connector != "" && req.Connector != v.Vendor {
 			continue
 		}
-		lc := wire.ListConnector{Name: v.Vendor, Setting: set.Setting(v.Vendor)}
+		lc := wire.ListConnector{Name: v.Vendor, Setting: set.Setting(v.Vendor), Description: v.Digest()}
 		for _, a := range s.accountsOf(v.Vendor) {
 			health := s.healthOf(&a)
 			if !s.decided(&a) {

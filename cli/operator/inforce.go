@@ -184,8 +184,8 @@ func policyInForce(dir string, d *answered) []machine.Finding {
 			out = append(out, machine.Less("policy.dontask", "doorward policy show", "%s is set to dont-ask (%s)", f[1],
 				machine.Detail(strings.Join(f[2:], " "))))
 		case f[0] == "unasked" && len(f) == 5:
-			out = append(out, machine.Less("policy.unasked", "doorward policy show", "%s %s goes without asking, a %s (%s)", f[1], f[2], f[3],
-				machine.Detail(f[4])))
+			out = append(out, machine.Less("policy.unasked", "doorward policy show", "%s %s goes without asking, a %s (%s)", f[1], f[2],
+				f[3], machine.Detail(f[4])))
 		}
 	}
 	for _, vendor := range installed(dir) {
@@ -217,7 +217,7 @@ func cellsArmed(d *answered) []machine.Finding {
 	for _, c := range d.cells {
 		f := machine.Ok(check, "cell %s is %s and may be started", machine.Name(c.Name), c.State)
 		if c.Problem != "" {
-			f = machine.Bad(check, "doorward cell show CELL; doorward cell start CELL says what to do", "cell %s: %s", machine.Name(c.Name),
+			f = machine.Bad(check, "doorward cell start CELL says what to do", "cell %s: %s", machine.Name(c.Name),
 				machine.Detail(c.Problem))
 		}
 		f.Of = machine.Name(c.Name)

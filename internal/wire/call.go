@@ -144,6 +144,8 @@ type (
 		Setting  string        `msgpack:"s"`           // ask-every-time, ask-before-changes, dont-ask
 		Accounts []ListAccount `msgpack:"a,omitempty"` // none: not_configured
 		Methods  []ListMethod  `msgpack:"m,omitempty"` // without those that are off
+		// Description is the digest of the one that calls are judged by.
+		Description Digest `msgpack:"d"`
 	}
 	ListAccount struct {
 		Name   string `msgpack:"n"`

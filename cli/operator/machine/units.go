@@ -216,8 +216,8 @@ func (m *Machine) service(name string) []Finding {
 	}
 	want := expectedGroup(name)
 	if u["ControlGroup"] != want {
-		return append(out, wrong("unit.cgroup", "take Slice= out of its drop-ins, and restart it", "%s is in %s, and callers are looked for in %s",
-			shown(name), Detail(u["ControlGroup"]), Detail(want)))
+		return append(out, wrong("unit.cgroup", "take Slice= out of its drop-ins, and restart it",
+			"%s is in %s, and callers are looked for in %s", shown(name), Detail(u["ControlGroup"]), Detail(want)))
 	}
 	if err := m.isWho(name, u); err != nil {
 		return append(out, wrong("unit.cgroup", next, "%s is not taken for what it is: %v", shown(name), Detail(err.Error())))

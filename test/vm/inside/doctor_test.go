@@ -263,7 +263,7 @@ func TestDoctorSaysWhatGoesUnaskedAndWhatOnlyRootCanTry(t *testing.T) {
 	if weak := in(found(t, person(t, "", "doctor", "--json")), "weak"); slices.Contains(weak, "policy.dontask") {
 		t.Fatalf("control: before the policy is loaded doctor says %q", weak)
 	}
-	load([]byte("[connector.dav]\nsetting = \"dont-ask\"\n[connector.github]\ncomment = \"allow\"\n"))
+	load([]byte("[connector.dav]\nsetting = \"dont-ask\"\n[connector.github.method]\ncomment = \"allow\"\n"))
 	all := found(t, person(t, "", "doctor", "--json"))
 	for _, want := range []string{"dav is set to dont-ask (policy.toml:2", "dav event-create goes without asking, a write",
 		"github comment goes without asking, a write (policy.toml:4"} {

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// The capabilities that doctor lets the daemon of cells have are those of its unit, and no other daemon's unit has any.
+func TestTheDaemonOfCellsHasWhatItsUnitHas(t *testing.T) {
+	names := map[uint]string{unix.CAP_SYS_ADMIN: "CAP_SYS_ADMIN", unix.CAP_SYS_CHROOT: "CAP_SYS_CHROOT", unix.CAP_SYS_PTRACE: "CAP_SYS_PTRACE",
+		unix.CAP_DAC_READ_SEARCH: "CAP_DAC_READ_SEARCH", unix.CAP_SETUID: "CAP_SETUID", unix.CAP_SETGID: "CAP_SETGID", unix.CAP_CHOWN: "CAP_CHOWN"}
+	var want []string
+	for _, c := range mayCap {
+		want = append(want, names[c])
+	}
+	for _, d := range []string{"authd", "sentinel", "egress", "cells", "worker@"} {
+		b, err := os.ReadFile("../../../units/doorward-" + d + ".service")
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := "CapabilityBoundingSet="
+		if d == "cells" {
+			line += strings.Join(want, " ")
+		}
+		if !strings.Contains(string(b), "\n"+line+"\n") {
+			t.Errorf("the unit of %s has no line %q", d, line)
+		}
+	}
+}
+
+// A process is entered on a thread of its own: what this process is stays as it was.
+func TestEnteringAProcessChangesNothingHere(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("host ground: entering another's namespaces needs root")
+	}
+	before, err := os.Readlink("/proc/self/ns/mnt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{pid: os.Getpid(), uid: 65534, gid: 65534}
+	for range 20 { // so that the first thread comes into it
+		var asNobody, uid error
+		if err := p.inside(func() {
+			asNobody = openFile(secret)
+			if unix.Getuid() != 65534 {
+				uid = fmt.Errorf("it is user %d", unix.Getuid())
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if asNobody == nil || uid != nil {
+			t.Fatalf("nobody opens root's file: %v, %v", asNobody, uid)
+		}
+		if err := openFile(secret); err != nil || os.Geteuid() != 0 {
+			t.Fatalf("control: root here opens it: %v, user %d", err, os.Geteuid())
+		}
+	}
+	if after, _ := os.Readlink("/proc/self/ns/mnt"); after != before {
+		t.Errorf("this process is in %s, was in %s", after, before)
+	}
+}
+
+// The canary's connection goes through where nothing stands in its way.
+func TestTheListenerIsReachedWithoutAWall(t *testing.T) {
+	l, err := Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range l.Addrs {
+		if err := dialTCP(a); err != nil {
+			t.Errorf("%s: %v", a, err)
+		}
+	}
+	l.Close()
+	for _, a := range l.Addrs {
+		if err := dialTCP(a); err == nil {
+			t.Errorf("%s: closed, and it goes through", a)
+		}
+	}
+}
+
+// Here, where there is no cell, the canary finds the walls gone: it does not say that all is well where nothing is.
+func TestTheCanaryFindsWallsGoneWhereThereIsNoCell(t *testing.T) {
+	l, err := Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var said strings.Builder
+	err = InCell(NewCanary(l).Args(), func(check string, state State, detail string) {
+		fmt.Fprintf(&said, "%s\t%s\t%s\r\n", check, state, detail)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]State{}
+	for _, f := range FromCell("work", "noise\n"+said.String()) {
+		got[f.Check] = f.State
+		t.Logf("%s %s", f.State, f.What)
+	}
+	for _, check := range []string{"cell.network", "cell.sentinel", "cell.kernel", "cell.processes", "cell.privilege", "cell.environment"} {
+		if got[check] != Wrong {
+			t.Errorf("%s: %s", check, got[check])
+		}
+	}
+	for _, bad := range [][]string{nil, {"x"}, append(NewCanary(l).Args()[:7:7], "none=1")} {
+		if InCell(bad, nil) == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+	// What a cell does not say was not tried, and its first word on a wall counts.
+	for _, f := range FromCell("work", "cell.network\twrong\ta\ncell.network\tok\t\ncell.run\tfine\t\nother\tok\t\n") {
+		want := map[string]State{"cell.network": Wrong}[f.Check]
+		if want == "" {
+			want = Untried
+		}
+		if f.State != want {
+			t.Errorf("%s is %s", f.Check, f.State)
+		}
+	}
+}
+
+func TestDropInsOfLimitsAreTheDaemons(t *testing.T) {
+	const unit = "doorward-cell@work.service"
+	of := "/run/systemd/system.control/" + unit + ".d/"
+	if got := dropIns(unit, of+"50-MemoryMax.conf "+of+"50-TasksMax.conf"); len(got) > 0 {
+		t.Errorf("%q", got)
+	}
+	for _, p := range []string{of + "50-Other.conf", "/etc/systemd/system/" + unit + ".d/50-MemoryMax.conf"} {
+		if got := dropIns(unit, p); len(got) != 1 {
+			t.Errorf("%s is passed over", p)
+		}
+	}
+}
