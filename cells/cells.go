@@ -93,7 +93,7 @@ func (c *Cells) fault(what string, err error) error {
 	if errors.As(err, &refused) {
 		return refused
 	}
-	c.log.Error(what, "err", err.Error())
+	c.log.Error("a request failed", "what", what, "err", err.Error())
 	return wire.Refuse(wire.CodeInternal, what+": "+err.Error(), "journalctl -u doorward-cells")
 }
 

@@ -24,7 +24,7 @@ import (
 func (a *app) findings() []machine.Finding {
 	dir, err := describe.Dir()
 	if err != nil {
-		return append(machine.Kernel(), machine.Bad("connectors", "reinstall doorward", "%s", err.Error()))
+		return append(machine.Kernel(), machine.Bad("connectors", "reinstall doorward", "%s", machine.Detail(err.Error())))
 	}
 	vendors, found := descriptions(dir)
 	said := answers()
@@ -52,7 +52,7 @@ func descriptions(dir string) ([]string, machine.Finding) {
 		names = append(names, fmt.Sprintf("%s (%d methods)", d.Vendor, len(d.Methods)))
 	}
 	if len(names) == 0 {
-		return nil, machine.Bad(check, "reinstall doorward", "no connector is installed in %s", dir)
+		return nil, machine.Bad(check, "reinstall doorward", "no connector is installed in %s", machine.Detail(dir))
 	}
 	return vendors, machine.Ok(check, "connectors: %s", strings.Join(names, ", "))
 }

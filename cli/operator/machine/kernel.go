@@ -376,7 +376,7 @@ func trySystemd() (string, error) {
 	}
 	out, err := run("systemctl", "--version")
 	if err != nil {
-		return "", cannot(err.Error())
+		return "", cannot("systemctl does not say")
 	}
 	f := strings.Fields(out)
 	if len(f) < 2 || f[0] != "systemd" || !peer.AtLeast(f[1], strconv.Itoa(FloorSystemd)) {

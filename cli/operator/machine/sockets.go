@@ -19,7 +19,7 @@ import (
 func (m *Machine) Sockets() []Finding {
 	const check = "socket"
 	if m.err != nil {
-		return []Finding{untried(check, "sockets: %s", words(m.err))}
+		return []Finding{untried(check, "sockets: %s", Detail(words(m.err)))}
 	}
 	var out []Finding
 	known := map[string]bool{}

@@ -115,7 +115,7 @@ func cellOf(unit string) (string, bool) {
 func (m *Machine) Units(needed []string) []Finding {
 	const check = "unit"
 	if m.err != nil {
-		return []Finding{untried(check, "units: %s", words(m.err))}
+		return []Finding{untried(check, "units: %s", Detail(words(m.err)))}
 	}
 	var out []Finding
 	if u := m.units["doorward.target"]; u.active() {

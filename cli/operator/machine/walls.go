@@ -56,7 +56,7 @@ var walls = []wall{
 // Walls tries every wall of every daemon that runs.
 func (m *Machine) Walls(l *Listener) []Finding {
 	if m.err != nil {
-		return []Finding{untried("wall", "walls of the daemons: %s", words(m.err))}
+		return []Finding{untried("wall", "walls of the daemons: %s", Detail(words(m.err)))}
 	}
 	if os.Geteuid() != 0 {
 		return []Finding{rootOnly("wall", "walls of the daemons: only root can try what they may")}
