@@ -58,7 +58,7 @@ var (
 		"MESSAGE_ID":  regexp.MustCompile(`^[0-9a-f]{32}$`),
 		"JOB_TYPE":    regexp.MustCompile(`^(start|stop|restart|reload|try-restart)$`),
 		"JOB_RESULT":  regexp.MustCompile(`^(done|failed|canceled|timeout|dependency|skipped|invalid|assert|unsupported)$`),
-		"UNIT_RESULT": regexp.MustCompile(`^(success|protocol|timeout|exit-code|signal|core-dump|watchdog|start-limit-hit|resources|oom-kill)$`),
+		"UNIT_RESULT": regexp.MustCompile(`^(success|protocol|timeout|exit-code|signal|core-dump|watchdog|start-limit-hit|oom-kill)$`),
 		"EXIT_CODE":   regexp.MustCompile(`^(exited|killed|dumped)$`),
 		"EXIT_STATUS": regexp.MustCompile(`^([0-9]{1,3}|[A-Z]{3,6}[0-9]?)$`),
 	}
@@ -74,7 +74,8 @@ func (r *redactor) daemonLine(l map[string]any, message string) {
 	var fields map[string]any
 	if json.Unmarshal([]byte(message), &fields) != nil {
 		switch f := function.FindStringSubmatch(message); {
-		case strings.HasPrefix(message, "panic: runtime error: ") && r.plain(strings.TrimPrefix(message, "panic: ")), place.MatchString(message):
+		case strings.HasPrefix(message, "panic: runtime error: ") && r.plain(strings.TrimPrefix(message, "panic: ")),
+			place.MatchString(message):
 			l["trace"] = strings.TrimSpace(message)
 		case f != nil:
 			l["trace"] = f[1]
