@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/doorward/doorward/internal/leaks"
 	"github.com/doorward/doorward/internal/wire"
 )
 
@@ -290,5 +293,80 @@ func TestDoctorSaysWhatGoesUnaskedAndWhatOnlyRootCanTry(t *testing.T) {
 	r := as(t, "eve", "user-1001.slice", "", "/usr/bin/doorward", "doctor", "--json")
 	if bad := in(found(t, r), "wrong"); len(bad) > 0 {
 		t.Errorf("to a stranger doctor says %q", bad)
+	}
+}
+
+// From inside, an agent learns whether it is served, and by which accounts.
+func TestTheAgentsOwnDoctor(t *testing.T) {
+	ready(t)
+	eventually(t, "a read", func() error { return reads(t) })
+	r := connector(t, "doctor")
+	want(t, r, 0, "connector doctor")
+	for _, line := range []string{"sentinel answers this cell", "dav: account diary is connected", "github: account code is connected"} {
+		if !strings.Contains(r.stdout, "ok     "+line) {
+			t.Errorf("it does not say %q: %v", line, r)
+		}
+	}
+	must(t, "systemctl", "stop", "doorward-cell-worker@dav.socket", "doorward-worker@dav.socket", "doorward-worker@dav.service")
+	r = connector(t, "doctor")
+	if r.code != 1 || !strings.Contains(r.stdout, "tell the person: systemctl enable --now doorward-worker@dav") {
+		t.Errorf("without a worker: %v", r)
+	}
+	must(t, "systemctl", "start", "doorward-cell-worker@dav.socket", "doorward-worker@dav.socket", "doorward-worker@dav.service")
+	eventually(t, "a read", func() error { return reads(t) })
+}
+
+// A report of a machine that was used has no credential in it, and nothing that the person or the agent wrote. The
+// control: what it is made of has.
+func TestAReportOfTheMachine(t *testing.T) {
+	ready(t)
+	title := "Dinner with the neighbours"
+	id := parks(t, title)
+	want(t, person(t, "", "deny", id), 0, "deny")
+	var secrets []leaks.Secret
+	for name, v := range map[string]string{"password": davPassword, "token": githubToken, "title": title, "owner": "ada@example.test",
+		"server": strings.TrimPrefix(dav.Base(), "https://"), "calendar": "/calendars/ada"} {
+		secrets = append(secrets, leaks.Secret{Name: name, Value: []byte(v)})
+	}
+	look, err := leaks.New(secrets...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := person(t, "", "audit", "export").stdout + person(t, "", "account", "show", "diary", "--json").stdout
+	for _, name := range []string{"title", "owner"} {
+		if !slices.ContainsFunc(look.Bytes("what is shown", []byte(said)), func(f leaks.Finding) bool { return f.Secret == name }) {
+			t.Errorf("control: %s is not found in what doorward shows", name)
+		}
+	}
+	for user, slice := range map[string]string{"root": "user-0.slice", "ada": "user-1000.slice"} {
+		path := "/tmp/report-of-" + user
+		want(t, as(t, user, slice, "", "/usr/bin/doorward", "report", path), 0, "a report of "+user)
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil || st.Mode&0o7777 != 0o600 || st.Uid != map[string]uint32{"root": 0, "ada": 1000}[user] {
+			t.Errorf("%s: mode %o of %d, %v", path, st.Mode, st.Uid, err)
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range look.Bytes(path, b) {
+			t.Errorf("%s", f)
+		}
+		var r struct {
+			Findings, Units, Journal []map[string]any
+			Accounts                 map[string]int
+			Record                   struct {
+				Verified bool
+				Entries  int
+			}
+		}
+		if err := json.Unmarshal(b, &r); err != nil || len(r.Findings) < 30 || len(r.Units) < 15 || r.Accounts["dav well"] != 1 ||
+			!r.Record.Verified || r.Record.Entries == 0 || user == "root" && len(r.Journal) == 0 {
+			t.Errorf("%s says little: %v: %d findings, %d units, %d lines, %v, %+v", path, err, len(r.Findings), len(r.Units),
+				len(r.Journal), r.Accounts, r.Record)
+		}
+		if r := as(t, user, slice, "", "/usr/bin/doorward", "report", path); r.code != 2 {
+			t.Errorf("a file that is there is taken: %v", r)
+		}
 	}
 }
