@@ -5,13 +5,13 @@ package operator
 import (
 	"bytes"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -74,6 +74,9 @@ func (d *answered) vendors() []string {
 	return out
 }
 
+// soon bounds a first answer: one that hangs is down.
+const soon = 20 * time.Second
+
 // answers asks each daemon that a person may ask.
 func answers() *answered {
 	d := &answered{}
@@ -86,16 +89,23 @@ func answers() *answered {
 		}
 		return d
 	}
-	_, err := ask[wire.PendingResp](wire.PathApprove, "pending", &wire.Empty{})
+	_, err := askWithin[wire.PendingResp](soon, wire.PathApprove, "pending", &wire.ListFrom{})
 	d.sentinel = d.heard("sentinel", err)
-	all, err := accounts()
-	d.heard("authd", err)
-	d.accounts = all
-	// Worlds without systemd have no daemon of cells; its unit is wrong above where there should be one.
-	list, err := cells()
+	if r, err := askWithin[wire.AccountsResp](soon, wire.PathAuthdAdmin, "list", &wire.Empty{}); d.heard("authd", err) {
+		d.accounts = r.Accounts
+		if d.sentinel { // it knows what their vendors last answered
+			if all, err := accounts(); err == nil {
+				d.accounts = all
+			}
+		}
+	}
+	_, err = askWithin[wire.CellsResp](soon, wire.PathCellsPerson, "list", &wire.ListFrom{})
 	var e *wire.Error
-	if !errors.As(err, &e) || e.Code != wire.CodeUnavailable || machine.Booted() {
-		d.hasCells, d.cells = d.heard("cells", err), list
+	if errors.As(err, &e) && e.Code == wire.CodeUnavailable && !machine.Booted() {
+		// Cells are started by other means where systemd does not run the machine.
+		d.findings = append(d.findings, machine.Not("answers.cells", "whether cells answers: systemd does not run this machine"))
+	} else if d.hasCells = d.heard("cells", err); d.hasCells {
+		d.cells, _ = cells()
 	}
 	d.health()
 	return d
@@ -117,7 +127,7 @@ func (d *answered) heard(name string, err error) bool {
 		d.findings = append(d.findings, f)
 	default:
 		next := e.Next
-		if next == "doorward doctor" {
+		if next == "doorward doctor" || e.Code == wire.CodeUnavailable {
 			next = "start it: systemctl start doorward-" + name + "; journalctl -u doorward-" + name + " says why it is down"
 		}
 		if e.Code == wire.CodeLocked {
@@ -128,27 +138,10 @@ func (d *answered) heard(name string, err error) bool {
 	return false
 }
 
-// health adds the accounts that cannot be used, by authd's word or by what their vendor last answered.
+// health adds the accounts, and which of them cannot be used.
 func (d *answered) health() {
-	health := map[string]wire.Code{}
-	if d.sentinel {
-		out, err := ask[wire.Output](wire.PathApprove, "check", &wire.CheckReq{})
-		var items []struct {
-			Account string    `json:"account"`
-			Health  wire.Code `json:"health"`
-		}
-		if err == nil && json.Unmarshal(out.JSON, &items) == nil {
-			for _, it := range items {
-				health[it.Account] = it.Health
-			}
-		}
-	}
 	for _, acc := range d.accounts {
-		h := acc.Health
-		if h == "" {
-			h = health[acc.Name]
-		}
-		switch h {
+		switch acc.Health {
 		case "":
 			d.findings = append(d.findings, machine.Ok("account", "account %s of %s", machine.Name(acc.Name), acc.Vendor))
 		case wire.CodeNotConnected:
@@ -156,7 +149,7 @@ func (d *answered) health() {
 				"account %s of %s waits for a decision", machine.Name(acc.Name), acc.Vendor))
 		default:
 			d.findings = append(d.findings, machine.Bad("account", "doorward account test NAME; then doorward account add "+acc.Vendor+
-				" NAME --replace", "account %s of %s: %s", machine.Name(acc.Name), acc.Vendor, string(h)))
+				" NAME --replace", "account %s of %s: %s", machine.Name(acc.Name), acc.Vendor, string(acc.Health)))
 		}
 	}
 }

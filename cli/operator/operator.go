@@ -125,8 +125,12 @@ func (a *app) root() *cobra.Command {
 
 // ask sends one request to a daemon and returns its answer.
 func ask[Resp any](path, verb string, req any) (*Resp, error) {
+	return askWithin[Resp](askTimeout, path, verb, req)
+}
+
+func askWithin[Resp any](limit time.Duration, path, verb string, req any) (*Resp, error) {
 	who := serverOf(path)
-	c, err := wire.Dial(path, askTimeout)
+	c, err := wire.Dial(path, limit)
 	if err != nil {
 		return nil, absent(who, path, err)
 	}
