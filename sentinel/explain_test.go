@@ -3,6 +3,8 @@
 package sentinel
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -209,5 +211,24 @@ func TestExplainOfWhatBuildsOnARead(t *testing.T) {
 	got = explain("[connector.demo.method]\nitems = \"ask\"\nupdate = \"allow\"\n")
 	if !strings.Contains(got, "refused before the policy is asked: not_allowed: the call builds on items") {
 		t.Error(got)
+	}
+}
+
+// doctor learns by which descriptions calls are judged, and what goes unasked.
+func TestTheStateOfThePolicy(t *testing.T) {
+	s := newSentinel(t)
+	r, err := s.policyVerb(t.Context(), ada(), &wire.PolicyReq{Op: "state"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range s.sorted {
+		digest := d.Digest()
+		if want := fmt.Sprintf("connector %s %x", d.Vendor, digest[:]); !slices.Contains(r.Lines, want) {
+			t.Errorf("no %q in %q", want, r.Lines)
+		}
+	}
+	now := s.policy.Load().Digest()
+	if want := fmt.Sprintf("policy %x", now[:8]); r.Lines[0] != want {
+		t.Errorf("%q, want %q", r.Lines[0], want)
 	}
 }

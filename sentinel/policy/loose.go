@@ -25,11 +25,11 @@ func (s *Set) Loose() []Loose {
 	return out
 }
 
-// DontAsk lists, of every connector that is set to dont-ask, where that was said.
+// DontAsk lists every connector whose setting in force is dont-ask, and where that was said.
 func (s *Set) DontAsk() []Loose {
 	var out []Loose
 	for _, c := range s.descs {
-		if x := s.settings.connectors[c.Vendor]; x != nil && x.setting == DontAsk {
+		if x := s.settings.connectors[c.Vendor]; x != nil && s.Setting(c.Vendor) == DontAsk {
 			out = append(out, Loose{Connector: c.Vendor, By: x.mark.String()})
 		}
 	}

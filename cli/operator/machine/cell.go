@@ -112,14 +112,14 @@ func FromCell(cell, said string) []Finding {
 	}
 	var out []Finding
 	for _, w := range cellWalls {
-		f := ok(w.check, "cell %s: %s", Name(cell), w.holds)
+		f := Ok(w.check, "cell %s: %s", Name(cell), w.holds)
 		switch r := found[w.check]; State(r[0]) {
 		case OK:
 		case Wrong:
-			f = wrong(w.check, "doorward cell stop CELL; then systemctl cat of its unit shows what changed it",
+			f = Bad(w.check, "doorward cell stop CELL; then systemctl cat of its unit shows what changed it",
 				"cell %s: it is not so that %s: %s", Name(cell), w.holds, Detail(r[1]))
 		default:
-			f = untried(w.check, "cell %s: %s: %s", Name(cell), w.holds, Detail(orElse(r[1], "its canary did not say")))
+			f = Not(w.check, "cell %s: %s: %s", Name(cell), w.holds, Detail(orElse(r[1], "its canary did not say")))
 		}
 		f.Of = Name(cell)
 		out = append(out, f)
@@ -129,7 +129,7 @@ func FromCell(cell, said string) []Finding {
 
 // NotInCell is what is said of a cell in which nothing can be run now.
 func NotInCell(cell string, why Text) Finding {
-	f := untried("cell", "walls of cell %s: %s", Name(cell), Detail(why.String()))
+	f := Not("cell", "walls of cell %s: %s", Name(cell), Detail(why.String()))
 	f.Of = Name(cell)
 	return f
 }

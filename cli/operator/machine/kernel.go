@@ -92,9 +92,9 @@ func (f *Feature) finding() Finding {
 	what, err := f.try()
 	switch {
 	case err == nil:
-		return ok(f.Check, "%s", what)
+		return Ok(f.Check, "%s", what)
 	case errors.Is(err, errUntried):
-		g := untried(f.Check, "%s: %s", f.For, strings.TrimPrefix(err.Error(), errUntried.Error()+": "))
+		g := Not(f.Check, "%s: %s", f.For, strings.TrimPrefix(err.Error(), errUntried.Error()+": "))
 		if os.Geteuid() != 0 && strings.Contains(err.Error(), "root") {
 			g.Next = onlyRoot
 		}
@@ -110,9 +110,9 @@ func (f *Feature) finding() Finding {
 		next = "boot with lsm= that has it, in the list of /sys/kernel/security/lsm"
 	}
 	if f.Need {
-		return wrong(f.Check, next, "%s: %s", err.Error(), f.Without)
+		return Bad(f.Check, next, "%s: %s", err.Error(), f.Without)
 	}
-	return weak(f.Check, next, "%s: %s", err.Error(), f.Without)
+	return Less(f.Check, next, "%s: %s", err.Error(), f.Without)
 }
 
 // Release is the running kernel's.

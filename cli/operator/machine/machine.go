@@ -89,19 +89,21 @@ func kernelWord(err error) string {
 	return "(left out)"
 }
 
-func ok(check, format string, args ...any) Finding {
+// Ok, Bad, Less and Not make findings: one that holds, one that is wrong, one that holds less than it could, and one that
+// could not be tried.
+func Ok(check, format string, args ...any) Finding {
 	return Finding{Check: check, State: OK, What: Say(format, args...)}
 }
 
-func wrong(check, next, format string, args ...any) Finding {
+func Bad(check, next, format string, args ...any) Finding {
 	return Finding{Check: check, State: Wrong, What: Say(format, args...), Next: next}
 }
 
-func weak(check, next, format string, args ...any) Finding {
+func Less(check, next, format string, args ...any) Finding {
 	return Finding{Check: check, State: Weak, What: Say(format, args...), Next: next}
 }
 
-func untried(check, format string, args ...any) Finding {
+func Not(check, format string, args ...any) Finding {
 	return Finding{Check: check, State: Untried, What: Say(format, args...)}
 }
 
@@ -109,16 +111,10 @@ func untried(check, format string, args ...any) Finding {
 const onlyRoot = "sudo doorward doctor"
 
 func rootOnly(check, format string, args ...any) Finding {
-	f := untried(check, format, args...)
+	f := Not(check, format, args...)
 	f.Next = onlyRoot
 	return f
 }
-
-// Ok, Bad, Less and Not are findings of package operator's own checks.
-func Ok(check, format string, args ...any) Finding         { return ok(check, format, args...) }
-func Bad(check, next, format string, args ...any) Finding  { return wrong(check, next, format, args...) }
-func Less(check, next, format string, args ...any) Finding { return weak(check, next, format, args...) }
-func Not(check, format string, args ...any) Finding        { return untried(check, format, args...) }
 
 // oneLine is text of a program's output as one line.
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

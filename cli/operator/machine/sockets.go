@@ -19,7 +19,7 @@ import (
 func (m *Machine) Sockets() []Finding {
 	const check = "socket"
 	if m.err != nil {
-		return []Finding{untried(check, "sockets: %s", Detail(words(m.err)))}
+		return []Finding{Not(check, "sockets: %s", Detail(words(m.err)))}
 	}
 	var out []Finding
 	known := map[string]bool{}
@@ -39,27 +39,27 @@ func (m *Machine) Sockets() []Finding {
 func (m *Machine) socket(s socket) Finding {
 	const check = "socket"
 	if u := m.units[s.unit]; !u.active() {
-		return wrong(check, "systemctl start "+s.unit, "%s is %s", s.unit, state(u))
+		return Bad(check, "systemctl start "+s.unit, "%s is %s", s.unit, state(u))
 	}
 	info, err := os.Lstat(s.path)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return rootOnly(check, "%s: only root may look at %s", s.unit, s.path)
 	case err != nil:
-		return wrong(check, "systemctl restart "+s.unit, "%s listens, and %s is not there (%v)", s.unit, s.path, err)
+		return Bad(check, "systemctl restart "+s.unit, "%s listens, and %s is not there (%v)", s.unit, s.path, err)
 	}
 	st := info.Sys().(*syscall.Stat_t)
 	g, err := user.LookupGroup(s.group)
 	if err != nil {
-		return wrong(check, "systemd-sysusers doorward.conf", "there is no group %s", s.group)
+		return Bad(check, "systemd-sysusers doorward.conf", "there is no group %s", s.group)
 	}
 	gid, _ := strconv.ParseUint(g.Gid, 10, 32)
 	mode := uint32(info.Mode().Perm())
 	if info.Mode().Type() != fs.ModeSocket || st.Uid != 0 || uint64(st.Gid) != gid || mode != s.mode {
-		return wrong(check, "systemctl restart "+s.unit, "%s is %04o, of user %d and group %d, and has to be a socket, %04o root:%s (%d)",
+		return Bad(check, "systemctl restart "+s.unit, "%s is %04o, of user %d and group %d, and has to be a socket, %04o root:%s (%d)",
 			s.path, int64(mode), int64(st.Uid), int64(st.Gid), int64(s.mode), s.group, int64(gid))
 	}
-	return ok(check, "%s is %04o root:%s", s.path, int64(mode), s.group)
+	return Ok(check, "%s is %04o root:%s", s.path, int64(mode), s.group)
 }
 
 // others looks for what is below the directory of sockets and not in the table, and for directories that another than
@@ -83,22 +83,22 @@ func others(known map[string]bool) []Finding {
 		st := info.Sys().(*syscall.Stat_t)
 		switch {
 		case d.IsDir() && (st.Uid != 0 || st.Gid != 0 || info.Mode().Perm()&0o022 != 0):
-			out = append(out, wrong(check, next, "%s is %04o, of user %d and group %d: another than root may put a socket there",
+			out = append(out, Bad(check, next, "%s is %04o, of user %d and group %d: another than root may put a socket there",
 				Detail(path), int64(info.Mode().Perm()), int64(st.Uid), int64(st.Gid)))
 		case !info.IsDir() && !known[path]:
-			out = append(out, wrong(check, next, "%s is there, and not in the table of who may talk to whom", Detail(path)))
+			out = append(out, Bad(check, next, "%s is there, and not in the table of who may talk to whom", Detail(path)))
 		}
 		return nil
 	})
 	if info, bad := os.Lstat(wire.RunDir + "private"); bad == nil && info.Mode().Perm() != 0o700 {
-		out = append(out, wrong(check, next, "%sprivate is %04o: it keeps this machine's users from the cells' sockets with 0700",
+		out = append(out, Bad(check, next, "%sprivate is %04o: it keeps this machine's users from the cells' sockets with 0700",
 			wire.RunDir, int64(info.Mode().Perm())))
 	}
 	if err != nil {
-		return append(out, untried(check, "%s: %v", wire.RunDir, err))
+		return append(out, Not(check, "%s: %v", wire.RunDir, err))
 	}
 	if len(out) == 0 {
-		out = append(out, ok(check, "%s has nothing else in it", wire.RunDir))
+		out = append(out, Ok(check, "%s has nothing else in it", wire.RunDir))
 	}
 	return out
 }

@@ -115,13 +115,13 @@ func cellOf(unit string) (string, bool) {
 func (m *Machine) Units(needed []string) []Finding {
 	const check = "unit"
 	if m.err != nil {
-		return []Finding{untried(check, "units: %s", Detail(words(m.err)))}
+		return []Finding{Not(check, "units: %s", Detail(words(m.err)))}
 	}
 	var out []Finding
 	if u := m.units["doorward.target"]; u.active() {
-		out = append(out, ok(check, "doorward.target is active"))
+		out = append(out, Ok(check, "doorward.target is active"))
 	} else {
-		out = append(out, wrong(check, "systemctl enable --now doorward.target", "doorward.target is %s", state(u)))
+		out = append(out, Bad(check, "systemctl enable --now doorward.target", "doorward.target is %s", state(u)))
 	}
 	for _, name := range m.services() {
 		out = append(out, m.service(name)...)
@@ -130,10 +130,10 @@ func (m *Machine) Units(needed []string) []Finding {
 		switch {
 		case m.used(v):
 		case slices.Contains(needed, v):
-			out = append(out, wrong(check, "systemctl enable --now doorward-worker@"+v,
+			out = append(out, Bad(check, "systemctl enable --now doorward-worker@"+v,
 				"connector %s has an account, and its worker is not started", v))
 		default:
-			out = append(out, ok(check, "connector %s is not in use: its worker is not started", v))
+			out = append(out, Ok(check, "connector %s is not in use: its worker is not started", v))
 		}
 	}
 	var cells []string
@@ -200,29 +200,29 @@ func (m *Machine) service(name string) []Finding {
 		next = "journalctl of its unit says why"
 	}
 	if !u.active() {
-		return []Finding{wrong(check, next, "%s is %s", shown(name), state(u))}
+		return []Finding{Bad(check, next, "%s is %s", shown(name), state(u))}
 	}
 	var out []Finding
 	if u["NeedDaemonReload"] == "yes" {
-		out = append(out, wrong("unit.files", "systemctl daemon-reload, then restart it", "%s runs by files that have changed since",
+		out = append(out, Bad("unit.files", "systemctl daemon-reload, then restart it", "%s runs by files that have changed since",
 			shown(name)))
 	}
 	if list := dropIns(name, u["DropInPaths"]); len(list) > 0 {
-		out = append(out, weak("unit.dropin", "systemctl cat shows it; what it takes away is tried below", "%s is changed by %s",
+		out = append(out, Less("unit.dropin", "systemctl cat shows it; what it takes away is tried below", "%s is changed by %s",
 			shown(name), Detail(strings.Join(list, " "))))
 	}
 	if n, _ := strconv.Atoi(u["NRestarts"]); n > 3 {
-		out = append(out, weak("unit.restarts", "journalctl -u "+name, "%s was restarted %d times", shown(name), n))
+		out = append(out, Less("unit.restarts", "journalctl -u "+name, "%s was restarted %d times", shown(name), n))
 	}
 	want := expectedGroup(name)
 	if u["ControlGroup"] != want {
-		return append(out, wrong("unit.cgroup", "take Slice= out of its drop-ins, and restart it",
+		return append(out, Bad("unit.cgroup", "take Slice= out of its drop-ins, and restart it",
 			"%s is in %s, and callers are looked for in %s", shown(name), Detail(u["ControlGroup"]), Detail(want)))
 	}
 	if err := m.isWho(name, u); err != nil {
-		return append(out, wrong("unit.cgroup", next, "%s is not taken for what it is: %v", shown(name), Detail(err.Error())))
+		return append(out, Bad("unit.cgroup", next, "%s is not taken for what it is: %v", shown(name), Detail(err.Error())))
 	}
-	return append(out, ok(check, "%s is active, in its cgroup", shown(name)))
+	return append(out, Ok(check, "%s is active, in its cgroup", shown(name)))
 }
 
 // dropIns are those of a unit that are not the limits that the daemon of cells sets.

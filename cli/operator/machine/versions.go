@@ -41,18 +41,18 @@ func described(worker, desc, vendor string) Finding {
 	const check, next = "version.describes", "reinstall doorward"
 	want, err := os.ReadFile(desc)
 	if err != nil {
-		return wrong(check, next, "the description of %s cannot be read: %v", vendor, err)
+		return Bad(check, next, "the description of %s cannot be read: %v", vendor, err)
 	}
 	said, err := run(worker, "describe")
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return wrong(check, next, "connector %s has a description and no worker", vendor)
+		return Bad(check, next, "connector %s has a description and no worker", vendor)
 	case err != nil:
-		return wrong(check, next, "the worker of %s does not describe itself: %v", vendor, Detail(err.Error()))
+		return Bad(check, next, "the worker of %s does not describe itself: %v", vendor, Detail(err.Error()))
 	case !bytes.Equal([]byte(said), want):
-		return wrong(check, next, "the worker of %s and its description are of two builds", vendor)
+		return Bad(check, next, "the worker of %s and its description are of two builds", vendor)
 	}
-	return ok(check, "the worker of %s is of the build that its description is of", vendor)
+	return Ok(check, "the worker of %s is of the build that its description is of", vendor)
 }
 
 // running compares the program of a process with the installed one.
@@ -64,22 +64,22 @@ func running(unit, pid, libexec string) Finding {
 		return rootOnly(check, "%s: only root may look at its program", unit)
 	}
 	if err != nil {
-		return untried(check, "%s: its program cannot be looked at (%v)", unit, err)
+		return Not(check, "%s: its program cannot be looked at (%v)", unit, err)
 	}
 	file := filepath.Join(libexec, programOf(unit))
 	if link == file {
-		return ok(check, "%s runs the installed program", unit)
+		return Ok(check, "%s runs the installed program", unit)
 	}
 	// The file was replaced, perhaps by the same again.
 	have, err1 := digest(exe)
 	want, err2 := digest(file)
 	switch {
 	case err1 != nil || err2 != nil:
-		return wrong(check, "reinstall doorward", "%s and its file cannot be compared: %v", unit, errors.Join(err1, err2))
+		return Bad(check, "reinstall doorward", "%s and its file cannot be compared: %v", unit, errors.Join(err1, err2))
 	case have != want:
-		return wrong(check, "systemctl restart "+unit, "%s runs another program than the installed %s", unit, file)
+		return Bad(check, "systemctl restart "+unit, "%s runs another program than the installed %s", unit, file)
 	}
-	return ok(check, "%s runs the installed program", unit)
+	return Ok(check, "%s runs the installed program", unit)
 }
 
 // programOf is the name of a unit's program.
@@ -106,13 +106,13 @@ func dpkg() []Finding {
 	const check = "version.package"
 	status, err := run("dpkg-query", "--show", "--showformat=${db:Status-Status} ${Version}", "doorward")
 	if err != nil {
-		return []Finding{untried(check, "doorward is not installed as a package")}
+		return []Finding{Not(check, "doorward is not installed as a package")}
 	}
 	state, version, _ := strings.Cut(strings.TrimSpace(status), " ")
 	if state != "installed" {
-		return []Finding{wrong(check, "dpkg --configure doorward", "the package is %s: its scripts did not come to an end", state)}
+		return []Finding{Bad(check, "dpkg --configure doorward", "the package is %s: its scripts did not come to an end", state)}
 	}
-	out := []Finding{ok(check, "package %s", version)}
+	out := []Finding{Ok(check, "package %s", version)}
 	if os.Geteuid() != 0 {
 		return append(out, rootOnly("version.files", "only root may read all files of the package"))
 	}
@@ -127,13 +127,13 @@ func dpkg() []Finding {
 			continue // documentation that dpkg was told to leave out
 		}
 		n++
-		out = append(out, wrong("version.files", "apt-get install --reinstall doorward", "%s is not the package's", f[len(f)-1]))
+		out = append(out, Bad("version.files", "apt-get install --reinstall doorward", "%s is not the package's", f[len(f)-1]))
 	}
 	switch {
 	case n == 0 && err != nil:
-		out = append(out, untried("version.files", "files of the package: %v", Detail(err.Error())))
+		out = append(out, Not("version.files", "files of the package: %v", Detail(err.Error())))
 	case n == 0:
-		out = append(out, ok("version.files", "every file is the package's"))
+		out = append(out, Ok("version.files", "every file is the package's"))
 	}
 	return out
 }
@@ -156,17 +156,17 @@ func Disk() Finding {
 		err = unix.Statfs(place, &st)
 	}
 	if err != nil {
-		return untried(check, "space on disk: %v", err)
+		return Not(check, "space on disk: %v", err)
 	}
 	free := int64(st.Bavail) * st.Bsize
 	const mib = 1 << 20
 	switch {
 	case st.Flags&unix.ST_RDONLY != 0:
-		return wrong(check, next, "%s is on a file system that is read-only: nothing is let through", stateRoot)
+		return Bad(check, next, "%s is on a file system that is read-only: nothing is let through", stateRoot)
 	case free < noSpace:
-		return wrong(check, next, "%d MiB are free for the record: soon nothing is let through", free/mib)
+		return Bad(check, next, "%d MiB are free for the record: soon nothing is let through", free/mib)
 	case free < lowSpace:
-		return weak(check, next, "%d MiB are free for the record", free/mib)
+		return Less(check, next, "%d MiB are free for the record", free/mib)
 	}
-	return ok(check, "%d MiB are free for the record", free/mib)
+	return Ok(check, "%d MiB are free for the record", free/mib)
 }

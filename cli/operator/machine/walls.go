@@ -56,7 +56,7 @@ var walls = []wall{
 // Walls tries every wall of every daemon that runs.
 func (m *Machine) Walls(l *Listener) []Finding {
 	if m.err != nil {
-		return []Finding{untried("wall", "walls of the daemons: %s", Detail(words(m.err)))}
+		return []Finding{Not("wall", "walls of the daemons: %s", Detail(words(m.err)))}
 	}
 	if os.Geteuid() != 0 {
 		return []Finding{rootOnly("wall", "walls of the daemons: only root can try what they may")}
@@ -66,7 +66,7 @@ func (m *Machine) Walls(l *Listener) []Finding {
 		u := m.units[unit]
 		pid, _ := strconv.Atoi(u["MainPID"])
 		if !u.active() || pid == 0 {
-			out = append(out, untried("wall", "walls of %s: it does not run", unit))
+			out = append(out, Not("wall", "walls of %s: it does not run", unit))
 			continue
 		}
 		out = append(out, m.wallsOf(unit, pid, l)...)
@@ -77,7 +77,7 @@ func (m *Machine) Walls(l *Listener) []Finding {
 func (m *Machine) wallsOf(unit string, pid int, l *Listener) []Finding {
 	p, err := openProcess(pid)
 	if err != nil {
-		return []Finding{untried("wall", "walls of %s: its process cannot be looked at (%v)", unit, err)}
+		return []Finding{Not("wall", "walls of %s: its process cannot be looked at (%v)", unit, err)}
 	}
 	k := &look{m: m, unit: unit, p: p, l: l, daemon: strings.TrimSuffix(strings.TrimPrefix(unit, "doorward-"), ".service")}
 	if v, ok := strings.CutPrefix(k.daemon, "worker@"); ok {
@@ -88,12 +88,12 @@ func (m *Machine) wallsOf(unit string, pid int, l *Listener) []Finding {
 		if !w.of(k.daemon) {
 			continue
 		}
-		f := ok(w.check, "%s: %s", unit, w.holds)
+		f := Ok(w.check, "%s: %s", unit, w.holds)
 		switch err := w.try(k); {
 		case errors.Is(err, errUntried):
-			f = untried(w.check, "%s: %s: %s", unit, w.holds, words(err))
+			f = Not(w.check, "%s: %s: %s", unit, w.holds, words(err))
 		case err != nil:
-			f = wrong(w.check, "systemctl cat "+unit+" shows what changed it; then systemctl restart "+unit,
+			f = Bad(w.check, "systemctl cat "+unit+" shows what changed it; then systemctl restart "+unit,
 				"%s: it is not so that %s: %s", unit, w.holds, Detail(err.Error()))
 		}
 		f.Of = Name(unit)
