@@ -36,7 +36,7 @@ func (a *app) findings() []machine.Finding {
 		return append(out, machine.Not("wall", "walls: %v", err))
 	}
 	defer l.Close()
-	return slices.Concat(out, m.Walls(l), cellWalls(said, l))
+	return slices.Concat(out, m.Walls(l), m.Payloads(), cellWalls(said, l))
 }
 
 // descriptions are the vendors that have one that can be read.

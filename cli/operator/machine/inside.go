@@ -58,7 +58,8 @@ func openProcess(pid int) (*process, error) {
 // inside runs f in the network and mount namespaces of a process, as its user and groups, with no capability where that
 // user is not root. What f is not held by is the process's filter of system calls, which nothing but descent gives.
 //
-// f runs on a thread of its own that ends with it. It must start nothing and leave no goroutine.
+// f runs on a thread of its own that ends with it. It must start nothing and leave no goroutine. A daemon that was taken over
+// has that thread's user, and still may not look into this process: changing its user has made it undumpable (prctl(2)).
 func (p *process) inside(f func()) error {
 	done := make(chan error, 1)
 	go offMain(func() {

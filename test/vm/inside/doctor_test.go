@@ -162,7 +162,7 @@ func TestDoctorFindsNothingWrong(t *testing.T) {
 		}
 	}
 	for _, cell := range []string{"work", den} {
-		for _, wall := range []string{"cell.network", "cell.sentinel", "cell.kernel", "cell.processes", "cell.cgroup"} {
+		for _, wall := range []string{"cell.network", "cell.sentinel", "cell.kernel", "cell.processes", "cell.cgroup", "cell.payload"} {
 			if !slices.Contains(good, wall+" "+cell) {
 				t.Errorf("not tried: %s of %s", wall, cell)
 			}

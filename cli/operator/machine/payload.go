@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// payloadEnv is what the first process of a cell, which is nspawn's own, may have of this machine: package cells sets it.
+var payloadEnv = []string{"PATH", "LANG", "NOTIFY_SOCKET"}
+
+// Payloads looks, as root, at what the starts of the cells that run have begun: a canary cannot be put among it.
+func (m *Machine) Payloads() []Finding {
+	const check = "cell.payload"
+	if m.err != nil {
+		return nil
+	}
+	var out []Finding
+	for _, cell := range m.Cells() {
+		if os.Geteuid() != 0 {
+			f := rootOnly(check, "what cell %s was started with: only root may look at it", Name(cell))
+			f.Of = Name(cell)
+			out = append(out, f)
+			continue
+		}
+		f := Ok(check, "cell %s: what it was started with has filters of system calls, and nothing of this machine in its environment",
+			Name(cell))
+		if err := payload(cell); err != nil {
+			f = Bad(check, "doorward cell stop CELL; doorward cell start CELL", "cell %s: %s", Name(cell), Detail(err.Error()))
+		}
+		f.Of = Name(cell)
+		out = append(out, f)
+	}
+	return out
+}
+
+func payload(cell string) error {
+	b, err := os.ReadFile(CgroupRoot() + expectedGroup("doorward-cell@"+cell+".service") + "/payload/cgroup.procs")
+	if err != nil {
+		return err
+	}
+	for _, pid := range strings.Fields(string(b)) {
+		env, err := os.ReadFile("/proc/" + pid + "/environ")
+		if err != nil {
+			continue // it has ended
+		}
+		status, err := os.ReadFile("/proc/" + pid + "/status")
+		if err != nil {
+			continue
+		}
+		if !strings.Contains(string(status), "\nSeccomp:\t2\n") {
+			return fmt.Errorf("the system calls of process %s are not filtered", pid)
+		}
+		if nspid := behind(string(status), "NSpid:"); len(nspid) != 2 || nspid[1] != "1" {
+			continue // what the cell begins has the environment that it likes
+		}
+		for kv := range bytes.SplitSeq(env, []byte{0}) {
+			if name, _, _ := strings.Cut(string(kv), "="); name != "" && !slices.Contains(payloadEnv, name) {
+				return fmt.Errorf("%.60q is in the environment of its first process", name)
+			}
+		}
+	}
+	return nil
+}
+
+// behind are the words behind a key of proc_pid_status(5).
+func behind(status, key string) []string {
+	for l := range strings.Lines(status) {
+		if v, ok := strings.CutPrefix(l, key); ok {
+			return strings.Fields(v)
+		}
+	}
+	return nil
+}
