@@ -156,7 +156,11 @@ func TestThePersonsCommand(t *testing.T) {
 	has(ada(0, "", "stop", "work", "--resume", "--yes"), "is done")
 	r.connector(r.work, 0, "github", "issues", "--repo", "ada/site")
 	has(ada(0, "", "account", "remove", "code"), "account code is removed")
-	has(ada(0, "", "doctor"), "sentinel answers", "authd answers", "github (")
+	res, err = r.ada.Doorward(r.ctx(), "", "doctor") // how it ends hangs on the machine: a world does not start all of its units
+	if err != nil {
+		t.Fatal(err)
+	}
+	has(res, "sentinel answers", "authd answers", "github (")
 
 	// The control: what is among the arguments of a process is seen.
 	again, control := make(chan struct{}), "ghp_controlcontrolcontrolcontrol"
