@@ -22,11 +22,10 @@ import (
 
 // findings are all that doctor tries, in the order in which they are read.
 func (a *app) findings() []machine.Finding {
-	dir, err := describe.Dir()
-	if err != nil {
-		return append(machine.Kernel(), machine.Bad("connectors", "reinstall doorward", "%s", machine.Detail(err.Error())))
+	dir, vendors, found := descriptions()
+	if dir == "" {
+		return append(machine.Kernel(), found)
 	}
-	vendors, found := descriptions(dir)
 	said := answers()
 	m := machine.Look(vendors)
 	out := slices.Concat(machine.Kernel(), []machine.Finding{found, machine.Disk()}, m.Versions(dir), m.Units(said.vendors()),
@@ -39,22 +38,26 @@ func (a *app) findings() []machine.Finding {
 	return slices.Concat(out, m.Walls(l), m.Payloads(), cellWalls(said, l))
 }
 
-// descriptions are the vendors that have one that can be read.
-func descriptions(dir string) ([]string, machine.Finding) {
+// descriptions are the vendors that have one that can be read, and the folder of those, empty where there is none.
+func descriptions() (dir string, vendors []string, f machine.Finding) {
 	const check = "connectors"
-	var vendors, names []string
+	dir, err := describe.Dir()
+	if err != nil {
+		return "", nil, machine.Bad(check, "reinstall doorward", "%s", machine.Detail(err.Error()))
+	}
+	var names []string
 	for _, name := range installed(dir) {
 		d, err := describe.Load(dir, name)
 		if err != nil {
-			return vendors, machine.Bad(check, "reinstall doorward", "description of %s: %s", name, machine.Detail(err.Error()))
+			return dir, vendors, machine.Bad(check, "reinstall doorward", "description of %s: %s", name, machine.Detail(err.Error()))
 		}
 		vendors = append(vendors, d.Vendor)
 		names = append(names, fmt.Sprintf("%s (%d methods)", d.Vendor, len(d.Methods)))
 	}
 	if len(names) == 0 {
-		return nil, machine.Bad(check, "reinstall doorward", "no connector is installed in %s", machine.Detail(dir))
+		return dir, nil, machine.Bad(check, "reinstall doorward", "no connector is installed in %s", machine.Detail(dir))
 	}
-	return vendors, machine.Ok(check, "connectors: %s", strings.Join(names, ", "))
+	return dir, vendors, machine.Ok(check, "connectors: %s", strings.Join(names, ", "))
 }
 
 // answered is what the daemons said to a person.

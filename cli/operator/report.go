@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/doorward/doorward/cli/operator/machine"
-	"github.com/doorward/doorward/internal/describe"
 	"github.com/doorward/doorward/internal/wire"
 )
 
@@ -82,9 +81,7 @@ func (a *app) writeReport(path string) error {
 // sources reads them. What cannot be read is left empty; the findings say so.
 func (a *app) sources() *sources {
 	s := &sources{now: a.now, counts: map[string]int{}, findings: a.findings(), people: machine.People()}
-	if dir, err := describe.Dir(); err == nil {
-		s.vendors, _ = descriptions(dir)
-	}
+	_, s.vendors, _ = descriptions()
 	s.units = machine.Look(s.vendors).States()
 	s.journal = machine.Journal(newest)
 	if machine.Person() != nil {

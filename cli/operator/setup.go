@@ -152,7 +152,8 @@ func sudoer() string {
 
 // ready is what of a machine has to be there before anything is done to it.
 func (a *app) ready() error {
-	for _, f := range append(machine.Kernel(), descriptions()) {
+	_, _, found := descriptions()
+	for _, f := range append(machine.Kernel(), found) {
 		switch f.State {
 		case machine.Wrong:
 			return wire.Refuse(wire.CodeUnavailable, f.What.String(), f.Next)
