@@ -50,7 +50,7 @@ vm-test: deb ## a Debian 13 with systemd under QEMU (no KVM): the units, tried f
 	@$(GO) run ./test/vm -deb $(B)/doorward_$(DEB)_$(ARCH).deb $(VM)
 
 vm-test-full: deb ## the same with every scenario and test, and what of the daemons ran: an hour or more
-	@$(GO) run ./test/vm -deb $(B)/doorward_$(DEB)_$(ARCH).deb -full -cover $(VM)
+	@$(GO) run ./test/vm -deb $(B)/doorward_$(DEB)_$(ARCH).deb -full -cover -timeout=3h $(VM)
 
 vm-shell: deb ## the same machine with a root shell in it
 	@$(GO) run ./test/vm -deb $(B)/doorward_$(DEB)_$(ARCH).deb -shell

@@ -47,7 +47,7 @@ if [ -n "$shell" ]; then
 	stty -F /dev/ttyS1 sane
 	exec setsid --ctty --wait bash -l </dev/ttyS1
 fi
-/bench/tests -test.v -test.timeout=90m -test.run "$run" -test.skip "$skip"
+/bench/tests -test.v -test.timeout=4h -test.run "$run" -test.skip "$skip"
 echo "bench: end $?"
 systemctl stop 'doorward*.service' 2>/dev/null
 [ -z "$cover" ] || tar -C / -cf - cover | gzip -1 >$OUT/cover.tar.gz

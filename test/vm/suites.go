@@ -45,7 +45,8 @@ var suites = []suite{
 	{name: "inside", pkg: "./test/vm/inside"},
 	{name: "firsthour", pkg: "./test/vm/firsthour", full: true, bring: takeAgent},
 	{name: "scenario", pkg: "./test/scenario", smoke: "^TestTheWholePath$", full: true, installed: true,
-		env: []string{"DOORWARD_GROUND=systemd", "DOORWARD_PROGRAMS=/bench", "TMPDIR=/srv"},
+		// Fewer kills and less load than on the host: its processor is not emulated.
+		env: []string{"DOORWARD_GROUND=systemd", "DOORWARD_PROGRAMS=/bench", "TMPDIR=/srv", "DOORWARD_KILLS=40", "DOORWARD_LOAD=20s"},
 		without: map[string]string{
 			"TestSilenceIsDenial": "it sets a daemon's clock since boot a day ahead, and a unit has no clock of its own",
 		}},
