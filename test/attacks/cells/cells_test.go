@@ -191,7 +191,7 @@ func TestARunIsInTheCell(t *testing.T) {
 	}
 	s.doorward(7, "run", "work", "--", "/bin/sh", "-c", "exit 7")
 	s.doorward(128+9, "run", "work", "/bin/sh", "-c", "kill -9 $$")
-	s.doorward(127, "run", "work", "no-such-program")
+	s.doorward(127, "run", "work", "/no-such-program")
 	r, err = s.ada.Doorward(t.Context(), "one\ntwo", "run", "work", "cat")
 	if err != nil || r.Code != 0 || r.Stdout != "one\ntwo" {
 		t.Errorf("its input: %v %v", err, r)
@@ -481,13 +481,13 @@ func TestFreezing(t *testing.T) {
 
 // There is no systemd here, which is said.
 func TestStartAndStopNeedSystemd(t *testing.T) {
-	s := start(t, map[string]string{"cells/odd.toml": "usr = \"agent\"\n", "cells/plain.toml": "user = \"nobody\"\n[limits]\nmemory = \"1G\"\n"})
+	s := start(t, map[string]string{"cells/odd.toml": "uzer = \"agent\"\n", "cells/plain.toml": "user = \"nobody\"\n[limits]\nmemory = \"1G\"\n"})
 	for _, args := range [][]string{{"start", "plain"}, {"stop", "work"}} {
 		if r := s.doorward(1, append([]string{"cell"}, args...)...); !strings.Contains(r.Stderr, "systemd does not run this machine") {
 			t.Errorf("%q: %v", args, r)
 		}
 	}
-	if r := s.doorward(2, "cell", "start", "odd"); !strings.Contains(r.Stderr, `odd.toml:1:1: there is no key "usr"`) {
+	if r := s.doorward(2, "cell", "start", "odd"); !strings.Contains(r.Stderr, `odd.toml:1:1: there is no key "uzer"`) {
 		t.Errorf("a wrong key: %v", r)
 	}
 	if r := s.doorward(0, "cell", "show", "plain").Stdout; !strings.Contains(r, "stopped") || !strings.Contains(r, "1073741824 bytes") {
