@@ -194,3 +194,24 @@ func TestUsersOfACellAreNotThisMachines(t *testing.T) {
 		}
 	}
 }
+
+func TestWhereARunStarts(t *testing.T) {
+	c := &config{Projects: []string{"/srv/a", "/home/ada/b"}}
+	usual := []string{"/srv/a", "/home/ada/b", "/home/agent"}
+	for here, first := range map[string]string{
+		"/srv/a": "/srv/a", "/srv/a/x/y": "/srv/a/x/y", "/home/ada/b/c": "/home/ada/b/c",
+		"": "", "/": "", "/srv": "", "/srv/ab": "", "/home/ada": "", "srv/a": "", "/srv/a/..": "", "/srv/a/../../etc": "",
+		"/srv/a/b:c": "", "/srv/a/b\x00c": "",
+	} {
+		want := usual
+		if first != "" {
+			want = append([]string{first}, usual...)
+		}
+		if got := c.workDirs(here, "/home/agent"); !slices.Equal(got, want) {
+			t.Errorf("from %q: %q, want %q", here, got, want)
+		}
+	}
+	if !slices.Equal(c.Projects, usual[:2]) {
+		t.Errorf("the configuration became %q", c.Projects)
+	}
+}

@@ -133,6 +133,18 @@ func isPlace(p string) bool {
 	return filepath.IsAbs(p) && filepath.Clean(p) == p && p != "/" && len(p) < 4096 && !strings.ContainsAny(p, ":\\\x00\n")
 }
 
+// workDirs are the folders where a run may start, the best first: where its person is, if the cell sees that.
+func (c *config) workDirs(here, home string) []string {
+	list := append(slices.Clone(c.Projects), home)
+	if isPlace(here) && slices.ContainsFunc(c.Projects, func(p string) bool { return within(here, p) }) {
+		return slices.Insert(list, 0, here)
+	}
+	return list
+}
+
+// within says whether path is dir or below it; both are clean.
+func within(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
+
 func noWord(s string) bool { return strings.Contains(s, "\x00") }
 
 func size(s string) (int64, bool) {

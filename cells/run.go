@@ -216,7 +216,7 @@ func (c *Cells) begin(ctx context.Context, who peer.Identity, r *run, g group, c
 // descriptor but the terminal; the namespaces it finds at this process.
 func (c *Cells) spawn(r *run, g group, conf *config, s *wire.RunStart, user account, root, rootGroup int, slave *os.File) error {
 	args := []string{"--wdns=/", "--setuid=" + strconv.FormatInt(user.uid, 10), "--setgid=" + strconv.FormatInt(user.gid, 10)}
-	for _, place := range append(conf.Projects[:len(conf.Projects):len(conf.Projects)], user.home) {
+	for _, place := range conf.workDirs(s.Dir, user.home) {
 		if r.first.hasFolder(place) {
 			args[0] = "--wdns=" + place
 			break

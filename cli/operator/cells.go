@@ -26,6 +26,7 @@ func (a *app) runCmd() *cobra.Command {
 		Use: "run CELL -- COMMAND...", Short: "run a command in a cell, at this terminal",
 		Long: `The command runs as the cell's user and gets a terminal of the cell's own. It ends when this
 command does, and its exit code is this command's: 128 and the signal's number where a signal ended it.
+It starts in the folder where you are, if that is of a project of the cell; else in the first project.
 With a terminal at hand the session counts as attended. Without one, what is read from stdin goes
 to the command as lines of text.`,
 		Example: "  doorward run work -- connector dav calendars",
@@ -58,6 +59,7 @@ func (a *app) runIn(ctx context.Context, cell string, args []string) error {
 		return absent("cells", wire.PathCellsPerson, err)
 	}
 	start := &wire.RunStart{Cell: cell, Args: args, Term: os.Getenv("TERM")}
+	start.Dir, _ = unix.Getwd() // not PWD, which may be another; without one it starts where the cell has it start
 	fd := int(a.in.Fd())
 	start.Attended = term.IsTerminal(fd)
 	start.Plain = !start.Attended

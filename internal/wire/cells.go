@@ -69,6 +69,8 @@ type (
 		Term     string   `msgpack:"m,omitempty"` // TERM
 		Rows     uint16   `msgpack:"r,omitempty"`
 		Cols     uint16   `msgpack:"o,omitempty"`
+		// Dir is the folder where doorward was called. The command starts there if it lies in a project of the cell.
+		Dir string `msgpack:"d,omitempty"`
 	}
 	// RunResp: Session is the run's name; Code is the command's exit code, 128 and the signal's number where one ended
 	// it.

@@ -210,7 +210,7 @@ func FuzzFrame(f *testing.F) {
 		&GrantReq{Grant: "g", Entries: []Entry{{Name: "get", Method: "GET", Path: "/", Uses: 1}}},
 		&ResolveResp{Secret: "x", Scrub: []string{"x"}},
 		&AccountsReq{Instance: "i", Accounts: []Account{{Name: "work", Vendor: "dav"}}},
-		&RunReq{Start: &RunStart{Cell: "work", Args: []string{"true"}, Rows: 40}},
+		&RunReq{Start: &RunStart{Cell: "work", Args: []string{"true"}, Rows: 40, Dir: "/srv/p"}},
 		&CellSessionReq{Cell: "work", Session: "run-1", Start: 1 << 40},
 		&DecideCardReq{ID: "i", Hash: []byte{1}, Grant: &Grant{Limits: []Limit{{Field: "repo", Values: []string{"o/r"}}}}},
 	} {
