@@ -172,7 +172,7 @@ func (c *Cells) state(name string) wire.CellState {
 	if err == nil {
 		s.Root, s.User, s.Command, s.Projects = conf.Root, conf.User, conf.Command, conf.Projects
 		s.Memory, s.Tasks = conf.memory, conf.Limits.Tasks
-		err = conf.armed(name)
+		err = conf.startable(c.config, name)
 	}
 	if err != nil {
 		var refused *wire.Error
@@ -201,7 +201,7 @@ func (c *Cells) startCell(ctx context.Context, call *daemon.Call, req *wire.Cell
 	if err != nil {
 		return nil, err
 	}
-	if err := conf.armed(req.Cell); err != nil {
+	if err := conf.startable(c.config, req.Cell); err != nil {
 		return nil, err
 	}
 	ctx = context.WithoutCancel(ctx)

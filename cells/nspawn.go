@@ -42,7 +42,7 @@ func Main(args []string, w io.Writer) int {
 		for _, name := range all {
 			c, bad := load(dir, name)
 			if bad == nil {
-				bad = c.armed(name)
+				bad = c.startable(dir, name)
 			}
 			if bad != nil {
 				fmt.Fprintln(w, bad)
@@ -65,7 +65,7 @@ func become(dir, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := c.armed(name); err != nil {
+	if err := c.startable(dir, name); err != nil {
 		return err
 	}
 	env, foreign := environment(os.Environ())

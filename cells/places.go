@@ -20,6 +20,14 @@ func (c *config) places() []place {
 	return list
 }
 
+// startable says why nothing is to be started in a cell, whose configuration is in dir.
+func (c *config) startable(dir, name string) error {
+	if err := c.armed(name); err != nil {
+		return err
+	}
+	return c.apart(dir, name)
+}
+
 // apart says why the folders of a cell are not to be mounted: one is reached through a link, or lies in a folder that a
 // cell writes in. Whoever writes in the outer one may put a link in the place of the inner, and the next start would
 // mount what that leads to, the person's keys as well as another cell's tree. A cell with a configuration that cannot be read
