@@ -233,10 +233,11 @@ func gone(err error) error {
 	return err
 }
 
-// stop stops cells, then all else, as the package's removal does.
+// stop stops cells, then sockets, then all else, as the package's removal does: a daemon that still dials another would
+// have systemd start that one again, which cancels the stop of its sockets.
 func (u *undoing) stop(ctx context.Context) error {
-	for _, what := range [][]string{{"stop", "doorward-cell@*.service"}, {"stop", "doorward.target"},
-		{"stop", "doorward-*.socket", "doorward-*.service"}, {"stop", "doorward*.slice"}} {
+	for _, what := range [][]string{{"stop", "doorward-cell@*.service"}, {"stop", "doorward-*.socket"}, {"stop", "doorward.target"},
+		{"stop", "doorward-*.service"}, {"stop", "doorward*.slice"}} {
 		if _, err := u.run(ctx, nil, "systemctl", what...); err != nil {
 			return err
 		}

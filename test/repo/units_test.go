@@ -250,3 +250,21 @@ func TestARunMayNoMoreThanItsCell(t *testing.T) {
 		}
 	}
 }
+
+// A removal stops sockets in a step of their own, before daemons: else one daemon that still dials another has systemd
+// start that one again, which cancels the stop of its sockets, and dpkg stops half-way.
+func TestARemovalStopsSocketsFirst(t *testing.T) {
+	for _, file := range []string{"package/prerm", "cli/setup/undo.go"} {
+		b, err := os.ReadFile("../../" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sockets, target := strings.Index(string(b), "doorward-*.socket"), strings.Index(string(b), "doorward.target")
+		services := strings.Index(string(b), "doorward-*.service")
+		line, _, _ := strings.Cut(string(b[max(sockets, 0):]), "}")
+		line, _, _ = strings.Cut(line, "\n")
+		if sockets < 0 || target < sockets || services < sockets || strings.Contains(line, ".service") {
+			t.Errorf("%s does not stop sockets first, by themselves", file)
+		}
+	}
+}

@@ -160,9 +160,13 @@ func (m *machine) mark() error {
 
 // clear ends everything of Doorward on the machine, and takes away what it and an earlier world left.
 func (m *machine) clear() error {
-	// Cells first, as a removal of the package does; a daemon that waits at its gate ends too.
-	errs := []error{run("systemctl", "stop", "doorward-cell@*.service"), run("systemctl", "stop", "doorward*.socket", "doorward*.service"),
-		run("systemctl", "reset-failed", "doorward*")}
+	// As a removal of the package does: cells, then sockets, which a daemon that dials another would start that one by,
+	// then the daemons, one that waits at its gate too.
+	var errs []error
+	for _, units := range []string{"doorward-cell@*.service", "doorward*.socket", "doorward*.service"} {
+		errs = append(errs, run("systemctl", "stop", units))
+	}
+	errs = append(errs, run("systemctl", "reset-failed", "doorward*"))
 	gone := []string{gateDir, filepath.Join(sealedDir, "doorward.store-key"), filepath.Join(sealedDir, "doorward.checkpoint-key")}
 	for _, pattern := range []string{stateDir + "/*", configDir + "/*", unitDir + "/doorward*.d/world.conf"} {
 		found, err := filepath.Glob(pattern)
