@@ -33,6 +33,7 @@ var installed = places{state: "/var/lib/doorward", etc: "/etc/doorward", creds: 
 func (p places) journal() string         { return filepath.Join(p.state, "setup.json") }
 func (p places) tree(cell string) string { return filepath.Join(p.state, "cells", cell) }
 func (p places) cell(cell string) string { return filepath.Join(p.etc, "cells", cell+".toml") }
+func (p places) aside() string           { return filepath.Join(p.state, "setup") } // what root alone is to reach
 func (p places) key(name string) string  { return filepath.Join(p.creds, "doorward."+name) }
 func (p places) stores() (dirs []string) { return []string{p.state + "/authd", p.state + "/sentinel"} }
 

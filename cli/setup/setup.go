@@ -304,10 +304,14 @@ func (s *setup) done(r Record) func() (bool, error) {
 
 // homes opens the person's home and the cell's tree.
 func (s *setup) homes() (home, tree *os.Root, err error) {
+	return s.homeAnd(s.tree(s.j.Config.Cell))
+}
+
+func (s *setup) homeAnd(other string) (home, tree *os.Root, err error) {
 	if home, err = os.OpenRoot(s.person.home); err != nil {
 		return nil, nil, err
 	}
-	if tree, err = os.OpenRoot(s.tree(s.j.Config.Cell)); err != nil {
+	if tree, err = os.OpenRoot(other); err != nil {
 		_ = home.Close()
 		return nil, nil, err
 	}

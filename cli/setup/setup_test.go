@@ -470,13 +470,13 @@ func TestASetupAndItsUndoing(t *testing.T) {
 	}
 	home, tree := top+"/home/ada", top+"/var/lib/doorward/cells/work"
 	for path, want := range map[string]string{
-		tree + home + "/.codex/config.toml":                            "model = 1\n",
-		tree + home + "/.openclaw/openclaw.json":                       "{}",
-		tree + home + "/.npm-global/bin/codex":                         "#!/usr/bin/env node\n",
-		tree + home + "/.config/systemd/user/openclaw-gateway.service": "[Service]\n",
-		tree + "/etc/profile":                                          "export A=1\n",
-		top + "/etc/group":                                             "doorward:x:999:ada\n",
-		top + "/usr/local/bin/openclaw" + before_:                      "#!/bin/sh\n",
+		tree + home + "/.codex/config.toml":                                           "model = 1\n",
+		tree + home + "/.openclaw/openclaw.json":                                      "{}",
+		tree + home + "/.npm-global/bin/codex":                                        "#!/usr/bin/env node\n",
+		top + "/var/lib/doorward/setup/.config/systemd/user/openclaw-gateway.service": "[Service]\n",
+		tree + "/etc/profile":                                                         "export A=1\n",
+		top + "/etc/group":                                                            "doorward:x:999:ada\n",
+		top + "/usr/local/bin/openclaw" + before_:                                     "#!/bin/sh\n",
 	} {
 		if b, err := os.ReadFile(path); err != nil || string(b) != want {
 			t.Errorf("%s: %q %v", path, b, err)
@@ -530,6 +530,37 @@ func TestASetupAndItsUndoing(t *testing.T) {
 }
 
 const before_ = before
+
+// A user unit runs outside of the cell as soon as it is back: the agent has no hand in it meanwhile.
+func TestAUnitComesBackAsItWas(t *testing.T) {
+	top := t.TempDir()
+	populate(t, top)
+	r := machine(t, top)
+	if err := r.setUp(false); err != nil {
+		t.Fatal(err)
+	}
+	unit := "/home/ada/.config/systemd/user/openclaw-gateway.service"
+	cell := top + "/var/lib/doorward/cells/work" + top
+	write(t, cell+unit, "[Service]\nExecStart=/bin/sh -c 'id'\n", 0o644)
+	write(t, cell+"/home/ada/.openclaw/openclaw.json", "{\"of\": \"the agent\"}", 0o600)
+	if st, err := os.Stat(r.aside()); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("what is put aside: %v %v", st, err)
+	}
+	if err := machine(t, top).undoAll(); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		unit:                                "[Service]\n",
+		"/home/ada/.openclaw/openclaw.json": "{\"of\": \"the agent\"}", // control: settings are as the agent left them
+	} {
+		if b, err := os.ReadFile(top + path); err != nil || string(b) != want {
+			t.Errorf("%s: %q %v", path, b, err)
+		}
+	}
+	if _, err := os.Stat(r.aside()); err == nil {
+		t.Error("what was put aside is left")
+	}
+}
 
 // Wherever the power fails, in setup or in its undoing, all of it can be undone, and setup goes on.
 func TestACutAnywhereCanBeUndone(t *testing.T) {

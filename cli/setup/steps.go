@@ -27,6 +27,7 @@ const (
 	opTree    opName = "tree"    // Path made, with all in it
 	opCopy    opName = "copy"    // Path of the home copied into the tree of To
 	opMove    opName = "move"    // Path of the home moved into the tree of To
+	opAside   opName = "aside"   // Path of the home moved where root alone reaches it
 	opUnit    opName = "unit"    // user units of Name stopped; Units are those that ran
 	opCommand opName = "command" // Path, which started agent Name, renamed to To and replaced
 	opEnable  opName = "enable"  // Units enabled
@@ -284,8 +285,14 @@ func (s *setup) agentSteps(f Found) ([]step, error) {
 			list = append(list, s.copyStep(f, rel, cell))
 		}
 	}
-	for _, rel := range append(f.Settings[:len(f.Settings):len(f.Settings)], f.UnitFiles...) {
+	for _, rel := range f.Settings {
 		list = append(list, s.moveStep(f, rel, cell))
+	}
+	if len(f.UnitFiles) > 0 {
+		list = append(list, s.dir(s.aside(), 0o700))
+	}
+	for _, rel := range f.UnitFiles {
+		list = append(list, s.asideStep(f, rel))
 	}
 	for _, cmd := range f.Commands {
 		list = append(list, s.commandStep(f, cmd))
@@ -374,6 +381,23 @@ func (s *setup) moveStep(f Found, rel, cell string) step {
 		}}
 }
 
+// asideStep puts a unit file where the agent cannot change it: the person's own service manager runs what is in it, outside
+// of the cell, once it is back.
+func (s *setup) asideStep(f Found, rel string) step {
+	r := Record{Op: opAside, Path: rel, Name: f.Name}
+	return step{says: "put " + f.Title + "'s ~/" + rel + " aside, in " + s.aside(), record: r, there: s.done(r),
+		do: func(context.Context, *Record) error {
+			home, aside, err := s.homeAnd(s.aside())
+			if err != nil {
+				return err
+			}
+			defer home.Close()
+			defer aside.Close()
+			_, err = moveAll(home, rel, aside, rel, owner{}, func(string) owner { return owner{} })
+			return err
+		}}
+}
+
 // moved says whether a move is done, and refuses one onto something that setup has not put there.
 func (s *setup) moved(r Record) (bool, error) {
 	if o := s.j.find(&r); o != nil {
@@ -388,7 +412,7 @@ func (s *setup) moved(r Record) (bool, error) {
 	return false, nil
 }
 
-// unitStep stops the user units of an agent. Their files move with its settings, so nothing starts them again.
+// unitStep stops the user units of an agent. Their files are put aside, so nothing starts them again.
 func (s *setup) unitStep(f Found) step {
 	r := Record{Op: opUnit, Name: f.Name, Path: s.person.name, Units: f.Units}
 	return step{says: "stop " + f.Title + "'s own service, " + strings.Join(f.Units, ", "), record: r, there: s.done(r),

@@ -54,6 +54,7 @@ func (s *setup) undo(ctx context.Context, again bool, o UndoOptions) error {
 		return err
 	}
 	u.sayAccounts()
+	u.saySettings()
 	if err := u.all(ctx); err != nil {
 		return err
 	}
@@ -82,6 +83,7 @@ func (s *setup) uninstall(ctx context.Context, again bool, o UndoOptions) error 
 	}
 	u.sayAccounts()
 	if again {
+		u.saySettings()
 		if err := u.all(ctx); err != nil {
 			return err
 		}
@@ -130,6 +132,16 @@ func (u *undoing) sayAccounts() {
 	}
 }
 
+// saySettings warns of what comes back from an agent that may have been talked into something.
+func (u *undoing) saySettings() {
+	for _, f := range u.j.Found {
+		if len(f.Settings) > 0 {
+			u.Note(f.Title + "'s settings come back as they are in the cell, with every hook and server that the agent may have " +
+				"put there: look through them before you start it outside")
+		}
+	}
+}
+
 // keeps says whether a record is of what uninstall keeps.
 func (u *undoing) keeps(r *Record) bool {
 	if u.Purge {
@@ -153,7 +165,7 @@ func (u *undoing) all(ctx context.Context) error {
 		if err := u.one(ctx, r); err != nil {
 			u.failed = true
 			u.Note(string(r.Op) + " " + r.Path + r.Name + ": " + err.Error())
-			if r.Op == opStart || r.Op == opMove {
+			if r.Op == opStart || r.Op == opMove || r.Op == opAside {
 				return errStopped
 			}
 			continue
@@ -175,6 +187,9 @@ func (u *undoing) all(ctx context.Context) error {
 // forget removes the journal, and the folder of it if it was all there was.
 func (u *undoing) forget() error {
 	if err := os.Remove(u.journal()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.RemoveAll(u.aside()); err != nil { // folders only, by now, and what was to stay stopped
 		return err
 	}
 	_ = os.Remove(u.state) // others may have files in it
@@ -211,6 +226,8 @@ func (u *undoing) one(ctx context.Context, r *Record) error {
 		return u.undoCopy(r)
 	case opMove:
 		return u.undoMove(r)
+	case opAside:
+		return u.undoAside(r)
 	case opUnit:
 		return u.undoUnit(ctx, r)
 	case opCommand:
@@ -350,14 +367,31 @@ func (u *undoing) undoMove(r *Record) error {
 		}
 		return u.person.owner()
 	}
+	aside, err := moveBack(home, r.Path, tree, u.inTree(r.Path), u.person.owner(), own)
+	u.sayAside(r, aside)
+	return err
+}
+
+func (u *undoing) sayAside(r *Record, aside string) {
+	if aside != "" {
+		u.Note("~/" + r.Path + " was made anew since; it is kept as ~/" + aside)
+	}
+}
+
+func (u *undoing) undoAside(r *Record) error {
 	// What starts a service stays away where the agent is to stay stopped; its file is only a file.
 	if u.Stopped && strings.Contains(r.Path, ".wants/") {
 		return nil
 	}
-	aside, err := moveBack(home, r.Path, tree, u.inTree(r.Path), u.person.owner(), own)
-	if aside != "" {
-		u.Note("~/" + r.Path + " was made anew since; it is kept as ~/" + aside)
+	home, kept, err := u.homeAnd(u.aside())
+	if err != nil {
+		return gone(err)
 	}
+	defer home.Close()
+	defer kept.Close()
+	me := u.person.owner()
+	aside, err := moveBack(home, r.Path, kept, r.Path, me, func(string) owner { return me })
+	u.sayAside(r, aside)
 	return err
 }
 
