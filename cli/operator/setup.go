@@ -54,15 +54,9 @@ the cell. Run again it goes on where it stopped. What it does is written down be
   secret_file = "/root/dav.secret"      # of root, mode 600; or secret_fd = 3
   approve = true                        # else it waits for a person: doorward pending`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := a.mayChange(); err != nil {
-				return err
-			}
-			if undo {
-				if config != "" {
-					return wire.Refuse(wire.CodeUsage, "--undo takes back what was done and reads no configuration",
-						"leave --config out")
-				}
-				return setup.Undo(c.Context(), a.setupCalls(), setup.UndoOptions{Yes: yes})
+			if undo && config != "" {
+				return wire.Refuse(wire.CodeUsage, "--undo takes back what was done and reads no configuration",
+					"leave --config out")
 			}
 			o := setup.Options{Yes: yes, Login: sudoer()}
 			if config != "" {
@@ -70,6 +64,12 @@ the cell. Run again it goes on where it stopped. What it does is written down be
 				if o.Config, err = setup.Load(config); err != nil {
 					return err
 				}
+			}
+			if err := a.mayChange(); err != nil {
+				return err
+			}
+			if undo {
+				return setup.Undo(c.Context(), a.setupCalls(), setup.UndoOptions{Yes: yes})
 			}
 			return setup.Run(c.Context(), a.setupCalls(), o)
 		},
@@ -93,12 +93,14 @@ Accounts, keys, record and the cells' trees are kept, for the next doorward setu
 them with all that is in them. No vendor is told: what was kept here works there until you revoke it
 there, and is named. The package itself goes by apt, afterwards.`,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if agent != "" && agent != "restore" && agent != "stopped" {
+				return wire.Refuse(wire.CodeUsage, "--agent "+quote(agent)+" is neither restore nor stopped",
+					"see: doorward uninstall --help")
+			}
 			if err := a.mayChange(); err != nil {
 				return err
 			}
-			switch agent {
-			case "restore", "stopped":
-			case "":
+			if agent == "" {
 				if !a.terminal() {
 					return wire.Refuse(wire.CodeUsage, "is the agent to start as before?",
 						"add --agent restore, or --agent stopped")
@@ -111,9 +113,6 @@ there, and is named. The package itself goes by apt, afterwards.`,
 				if ok {
 					agent = "restore"
 				}
-			default:
-				return wire.Refuse(wire.CodeUsage, "--agent "+quote(agent)+" is neither restore nor stopped",
-					"see: doorward uninstall --help")
 			}
 			return setup.Uninstall(c.Context(), a.setupCalls(),
 				setup.UndoOptions{Yes: yes, Stopped: agent == "stopped", Purge: purge})
