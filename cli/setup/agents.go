@@ -27,8 +27,8 @@ var agents = []agent{
 	{name: "codex", title: "Codex", settings: []string{".codex"}},
 	{name: "opencode", title: "OpenCode",
 		settings: []string{".config/opencode", ".local/share/opencode", ".local/state/opencode"}},
-	{name: "openclaw", title: "OpenClaw", settings: []string{".openclaw", ".clawdbot"},
-		units: []string{"openclaw-gateway", "openclaw-node", "clawdbot-gateway"}},
+	{name: "openclaw", title: "OpenClaw", settings: []string{".openclaw", ".moltbot", ".clawdbot"}, // its former names too
+		units: []string{"openclaw-gateway", "openclaw-node", "moltbot-gateway", "clawdbot-gateway"}},
 }
 
 // programPlaces are folders of commands in a home, where npm, its relatives and the agents' own installers put them.
