@@ -40,15 +40,11 @@ func TestFullFirstHour(t *testing.T) {
 	before := look(t)
 	must(t, "apt-get", "install", "-y", "--no-install-recommends", bench+"/doorward.deb")
 	installed := look(t)
-	if installed == nil || maps(before, installed) == "" {
+	if installed == nil || differ(before, installed) == "" {
 		t.Fatal("control: installing the package changed nothing that is looked at")
 	}
-	t.Run("cut off and undone", func(t *testing.T) { cutOff(t, gh, token, installed) })
-	if t.Failed() {
-		t.FailNow()
-	}
-	t.Run("set up at a terminal", func(t *testing.T) { atTerminal(t, gh, token) })
-	if t.Failed() {
+	t.Run("cut off and undone", func(t *testing.T) { cutOff(t, gh, installed) })
+	if !t.Run("set up at a terminal", func(t *testing.T) { atTerminal(t, gh, token) }) {
 		t.FailNow()
 	}
 	t.Run("a write is parked and approved", func(t *testing.T) { parked(t, gh) })
@@ -86,7 +82,7 @@ func newcomer(t *testing.T) {
 	must(t, "chown", "root:root", home+"/.codex/log/tui.log") // as a careless sudo leaves it
 	r := as(t, codex, "--version")
 	if r.code != 0 || !strings.Contains(r.out, "codex") {
-		t.Fatalf("control: the agent does not run before: %+v", r)
+		t.Fatalf("control: the agent does not run before: %v", r)
 	}
 }
 
@@ -116,9 +112,10 @@ func host(t *testing.T, gh *github.Server) string {
 }
 
 // cutOff sets up without a question, is killed at several points, and undone each time. The last time it is not killed.
-func cutOff(t *testing.T, gh *github.Server, token string, installed map[string]string) {
-	config := fmt.Sprintf("person = \"ada\"\nprojects = [%q]\nmemory = \"512M\"\n[account]\nconnector = \"github\"\nname = \"code\"\n"+
-		"base = %q\nca = \"/root/ca.pem\"\npermit = [%q]\nsecret_file = \"/root/token\"\napprove = true\n", home+"/engine", gh.Base(), host(t, gh))
+func cutOff(t *testing.T, gh *github.Server, installed map[string]string) {
+	config := fmt.Sprintf("person = \"ada\"\nprojects = [%q]\nmemory = \"512M\"\n[account]\nconnector = \"github\"\n"+
+		"name = \"code\"\nbase = %q\nca = \"/root/ca.pem\"\npermit = [%q]\nsecret_file = \"/root/token\"\napprove = true\n",
+		home+"/engine", gh.Base(), host(t, gh))
 	if err := os.WriteFile("/root/setup.toml", []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -128,14 +125,14 @@ func cutOff(t *testing.T, gh *github.Server, token string, installed map[string]
 		} else if r := as(t, "sudo", "doorward", "setup", "--config", "/root/setup.toml"); r.code != 0 ||
 			!strings.Contains(r.out, "passed: from cell work: connector github repos --account code") ||
 			!strings.Contains(r.out, "passed: Codex starts in cell work") {
-			t.Fatalf("unattended: %+v", r)
+			t.Errorf("unattended: %v", r)
 		}
 		r := as(t, "sudo", "doorward", "setup", "--undo", "--yes")
 		if r.code != 0 {
-			t.Fatalf("undo after %q: %+v", at, r)
+			t.Fatalf("undo after %q: %v", at, r)
 		}
-		if diff := maps(installed, look(t)); diff != "" {
-			t.Fatalf("after a setup cut off at %q and its undoing the machine is another:\n%s", at, diff)
+		if diff := differ(installed, look(t)); diff != "" {
+			t.Errorf("after a setup cut off at %q and its undoing the machine is another:\n%s", at, diff)
 		}
 	}
 }
@@ -201,15 +198,16 @@ func atTerminal(t *testing.T, gh *github.Server, token string) {
 
 func parked(t *testing.T, gh *github.Server) {
 	issues := func() int { return gh.Rec.Handled("POST", "/repos/") }
-	r := as(t, "doorward", "run", "work", "--", "connector", "github", "issue-create", "--repo", "ada/site", "--title", "It stalls", "--wait", "1s")
+	r := as(t, "doorward", "run", "work", "--", "connector", "github", "issue-create", "--repo", "ada/site",
+		"--title", "It stalls", "--wait", "1s")
 	if r.code != 4 || issues() != 0 {
-		t.Fatalf("a write: %+v; the vendor saw %d", r, issues())
+		t.Fatalf("a write: %v; the vendor saw %d", r, issues())
 	}
 	r = as(t, "doorward", "pending", "--json")
 	_, rest, _ := strings.Cut(r.out, `"id":"`)
 	id, _, ok := strings.Cut(rest, `"`)
 	if !ok {
-		t.Fatalf("nothing is pending: %+v", r)
+		t.Fatalf("nothing is pending: %v", r)
 	}
 	term := open(t, "doorward", "approve", id)
 	term.until(t, "Run this once? Type yes:")
@@ -219,7 +217,7 @@ func parked(t *testing.T, gh *github.Server) {
 	}
 	r = as(t, "doorward", "run", "work", "--", "connector", "wait", id)
 	if r.code != 0 || issues() != 1 {
-		t.Fatalf("after the approval: %+v; the vendor saw %d", r, issues())
+		t.Fatalf("after the approval: %v; the vendor saw %d", r, issues())
 	}
 }
 
@@ -227,7 +225,7 @@ func parked(t *testing.T, gh *github.Server) {
 func works(t *testing.T) {
 	r := as(t, codex, "--version")
 	if r.code != 0 || !strings.Contains(r.out, "codex") {
-		t.Errorf("its command: %+v", r)
+		t.Errorf("its command: %v", r)
 	}
 	if b, err := os.ReadFile(codex); err != nil || !strings.Contains(string(b), "doorward run work -- codex") {
 		t.Errorf("its command does not lead into the cell: %q %v", b, err)
@@ -235,15 +233,16 @@ func works(t *testing.T) {
 	if _, err := os.Lstat(home + "/.codex"); err == nil {
 		t.Error("its settings are outside still")
 	}
-	script := "cat ~/.codex/config.toml; stat -c %U ~/.codex/log/tui.log; pwd; touch ~/engine/made; ls -a ~; ls /home; ls ~/.ssh; id -un; which codex"
+	script := "cat ~/.codex/config.toml; stat -c %U ~/.codex/log/tui.log; pwd; touch ~/engine/made; ls -a ~; ls /home; ls ~/.ssh; " +
+		"id -un; which codex"
 	r = as(t, "doorward", "run", "work", "--", "sh", "-c", script)
 	for _, want := range []string{"model = \"gpt-5\"", "ada\n", home + "/engine\n", home + "/.local/bin/codex"} {
 		if !strings.Contains(r.out, want) {
-			t.Errorf("no %q in the cell: %+v", want, r)
+			t.Errorf("no %q in the cell: %v", want, r)
 		}
 	}
 	if strings.Contains(r.out, "id_ed25519") || strings.Contains(r.out, ".bash_history") {
-		t.Errorf("the cell sees the person's home: %+v", r)
+		t.Errorf("the cell sees the person's home: %v", r)
 	}
 	st, err := os.Stat(home + "/engine/made")
 	if err != nil {
@@ -260,7 +259,7 @@ func works(t *testing.T) {
 func again(t *testing.T) {
 	r := as(t, "sudo", "doorward", "setup", "--yes")
 	if r.code != 0 || !strings.Contains(r.out, "passed: from cell work") || strings.Contains(r.out, "move Codex") {
-		t.Errorf("%+v", r)
+		t.Errorf("%v", r)
 	}
 }
 
@@ -268,9 +267,10 @@ func again(t *testing.T) {
 func uninstalled(t *testing.T, before map[string]string) {
 	r := as(t, "sudo", "doorward", "uninstall", "--agent", "restore", "--yes")
 	if r.code != 0 || !strings.Contains(r.out, "account code of github") || !strings.Contains(r.out, "apt remove doorward") {
-		t.Fatalf("uninstall: %+v", r)
+		t.Fatalf("uninstall: %v", r)
 	}
-	for _, kept := range []string{"/var/lib/doorward/authd/store", "/var/lib/doorward/sentinel", "/etc/credstore.encrypted/doorward.store-key"} {
+	for _, kept := range []string{"/var/lib/doorward/authd/store", "/var/lib/doorward/sentinel",
+		"/etc/credstore.encrypted/doorward.store-key"} {
 		if _, err := os.Stat(kept); err != nil {
 			t.Errorf("it is not kept: %v", err)
 		}
@@ -280,14 +280,14 @@ func uninstalled(t *testing.T, before map[string]string) {
 		t.Errorf("these units are left:\n%s", units)
 	}
 	if r := as(t, codex, "--version"); r.code != 0 || !strings.Contains(r.out, "codex") {
-		t.Errorf("the agent does not run as before: %+v", r)
+		t.Errorf("the agent does not run as before: %v", r)
 	}
 	r = as(t, "sudo", "doorward", "uninstall", "--agent", "restore", "--purge", "--yes")
 	if r.code != 0 {
-		t.Fatalf("purge: %+v", r)
+		t.Fatalf("purge: %v", r)
 	}
 	must(t, "apt-get", "purge", "-y", "doorward")
-	if diff := maps(before, look(t)); diff != "" {
+	if diff := differ(before, look(t)); diff != "" {
 		t.Errorf("the machine is another than before:\n%s", diff)
 	}
 }
@@ -297,7 +297,8 @@ func uninstalled(t *testing.T, before map[string]string) {
 func look(t *testing.T) map[string]string {
 	t.Helper()
 	have := map[string]string{}
-	for _, top := range []string{"/home", "/etc", "/root", "/usr/local", "/var/lib/doorward", "/var/lib/private", "/usr/lib/systemd", "/usr/bin"} {
+	for _, top := range []string{"/home", "/etc", "/root", "/usr/local", "/var/lib/doorward", "/var/lib/private", "/usr/lib/systemd",
+		"/usr/bin"} {
 		err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil
@@ -363,8 +364,8 @@ func withoutOwn(b []byte) []byte {
 	return out
 }
 
-// maps says how two looks differ.
-func maps(a, b map[string]string) string {
+// differ says how two looks differ.
+func differ(a, b map[string]string) string {
 	var out []string
 	for k, v := range a {
 		if b[k] != v {

@@ -22,6 +22,8 @@ type result struct {
 	out  string
 }
 
+func (r result) String() string { return fmt.Sprintf("exit code %d:\n%s", r.code, r.out) }
+
 func must(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
