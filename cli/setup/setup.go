@@ -196,6 +196,14 @@ func (s *setup) folders() error {
 		if err != nil {
 			return err
 		}
+		for _, other := range s.j.Config.Projects {
+			_, in := below(other, real)
+			_, around := below(real, other)
+			if in || around { // no cell starts with such, see package cells
+				return wire.Refuse(wire.CodeBadArgument, "project folders "+other+" and "+real+" lie in each other",
+					"name the outer one alone")
+			}
+		}
 		if !slices.Contains(s.j.Config.Projects, real) {
 			s.j.Config.Projects = append(s.j.Config.Projects, real)
 		}

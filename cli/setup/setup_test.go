@@ -179,6 +179,25 @@ func TestProjectFoldersThatNoAgentGets(t *testing.T) {
 	}
 }
 
+func TestProjectFoldersLieApart(t *testing.T) {
+	top := t.TempDir()
+	populate(t, top)
+	if err := os.Mkdir(top+"/home/ada/engine/part", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r := machine(t, top)
+	for _, list := range [][]string{{"~/engine", "~/engine/part"}, {"~/engine/part", "~/engine"}} {
+		r.j.Config.Projects = list
+		if err := r.folders(); err == nil || !strings.Contains(err.Error(), "lie in each other") {
+			t.Errorf("%q: %v", list, err)
+		}
+	}
+	r.j.Config.Projects = []string{"~/engine", top + "/home/ada/engine/"}
+	if err := r.folders(); err != nil || len(r.j.Config.Projects) != 1 {
+		t.Errorf("one folder twice: %q %v", r.j.Config.Projects, err)
+	}
+}
+
 func TestAConfigurationIsReadStrictly(t *testing.T) {
 	c, err := parse("f", []byte("projects = [\"/srv/x\"]\n[account]\nconnector = \"dav\"\nsecret_fd = 3\n"))
 	if err != nil || c.Cell != "work" || c.Tree != "usr" || c.Key != "machine" || c.Account.Name != "dav" || c.Agents != nil {
