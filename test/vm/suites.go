@@ -44,7 +44,8 @@ type suite struct {
 var suites = []suite{
 	{name: "inside", pkg: "./test/vm/inside"},
 	{name: "firsthour", pkg: "./test/vm/firsthour", full: true, bring: takeAgent},
-	{name: "scenario", pkg: "./test/scenario", smoke: "^TestTheWholePath$", full: true, installed: true,
+	{name: "scenario", pkg: "./test/scenario", installed: true,
+		smoke: "^(TestTheWholePath|TestAnIssueIsOpenedOnceAfterApproval|TestWhatIsNotAWorkersOwnIsRefusedAndRecorded)$",
 		// Fewer kills and less load than on the host: its processor is not emulated.
 		env: []string{"DOORWARD_GROUND=systemd", "DOORWARD_PROGRAMS=/bench", "TMPDIR=/srv", "DOORWARD_KILLS=40", "DOORWARD_LOAD=20s"},
 		without: map[string]string{
