@@ -111,7 +111,27 @@ func answers() *answered {
 		d.cells, _ = cells()
 	}
 	d.health()
+	d.record()
 	return d
+}
+
+// record says whether the record can be read. That it can be written is shown by every call; without room it is Disk's.
+func (d *answered) record() {
+	const check = "record"
+	if !d.sentinel {
+		return
+	}
+	r, err := askWithin[wire.AuditResp](soon, wire.PathApprove, "audit", &wire.AuditReq{Op: "list", Limit: 1})
+	var e *wire.Error
+	switch {
+	case err == nil && r.Err == nil:
+		d.findings = append(d.findings, machine.Ok(check, "the record can be read"))
+	case errors.As(err, &e):
+		d.findings = append(d.findings, machine.Bad(check, "journalctl -u doorward-sentinel", "the record: %s: %s", string(e.Code),
+			machine.Detail(e.Reason)))
+	default:
+		d.findings = append(d.findings, machine.Bad(check, "doorward audit verify", "the record cannot be read"))
+	}
 }
 
 // heard adds what an answer, or none, says of a daemon.

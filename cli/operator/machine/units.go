@@ -38,7 +38,8 @@ func Look(vendors []string) *Machine {
 		m.err = cannot("systemd does not run this machine")
 		return m
 	}
-	ask := []string{"show", "--property=" + properties, "--", "doorward.target", "doorward-worker@*.service", "doorward-cell@*.service"}
+	ask := []string{"show", "--property=" + properties, "--", "doorward.target", "doorward-worker@*.service",
+		"doorward-cell@*.service", "doorward-cellnet@*.service"}
 	for _, d := range daemons {
 		ask = append(ask, service(d))
 	}
@@ -144,8 +145,15 @@ func (m *Machine) Units(needed []string) []Finding {
 	}
 	slices.Sort(cells)
 	for _, name := range cells {
-		if u := m.units[name]; u["ActiveState"] != "inactive" {
-			out = append(out, m.service(name)...)
+		u := m.units[name]
+		if u["ActiveState"] == "inactive" {
+			continue
+		}
+		out = append(out, m.service(name)...)
+		net := strings.Replace(name, "doorward-cell@", "doorward-cellnet@", 1)
+		if n := m.units[net]; u.active() && !n.active() {
+			out = append(out, Bad(check, "doorward cell stop CELL; doorward cell start CELL", "%s runs, and its network's unit %s is %s",
+				Name(name), Name(net), state(n)))
 		}
 	}
 	return out

@@ -154,6 +154,11 @@ func TestDoctorFindsNothingWrong(t *testing.T) {
 	}
 	tell(t, all, "weak")
 	good := in(all, "ok")
+	for _, check := range []string{"record", "answers.cells", "policy", "disk", "version.files", "version.package", "socket.others"} {
+		if !slices.Contains(good, check) {
+			t.Errorf("not tried: %s", check)
+		}
+	}
 	for _, unit := range append([]string{"doorward-cells.service"}, services...) {
 		for _, wall := range []string{"wall.network", "wall.run", "path.rows", "wall.privilege"} {
 			if name := wall + " " + unit; wall+unit != "wall.networkdoorward-egress.service" && !slices.Contains(good, name) {
