@@ -117,7 +117,7 @@ func FromCell(cell, said string) []Finding {
 		case OK:
 		case Wrong:
 			f = Bad(w.check, "doorward cell stop CELL; then systemctl cat of its unit shows what changed it",
-				"cell %s: it is not so that %s: %s", Name(cell), w.holds, Detail(r[1]))
+				"cell %s: does not hold: %s (%s)", Name(cell), w.holds, Detail(r[1]))
 		default:
 			f = Not(w.check, "cell %s: %s: %s", Name(cell), w.holds, Detail(orElse(r[1], "its canary did not say")))
 		}

@@ -94,7 +94,7 @@ func (m *Machine) wallsOf(unit string, pid int, l *Listener) []Finding {
 			f = Not(w.check, "%s: %s: %s", unit, w.holds, words(err))
 		case err != nil:
 			f = Bad(w.check, "systemctl cat "+unit+" shows what changed it; then systemctl restart "+unit,
-				"%s: it is not so that %s: %s", unit, w.holds, Detail(err.Error()))
+				"%s: does not hold: %s (%s)", unit, w.holds, Detail(err.Error()))
 		}
 		f.Of = Name(unit)
 		out = append(out, f)
