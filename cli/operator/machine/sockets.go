@@ -21,6 +21,9 @@ func (m *Machine) Sockets() []Finding {
 	if m.err != nil {
 		return []Finding{Not(check, "sockets: %s", Detail(words(m.err)))}
 	}
+	if m.idle() {
+		return []Finding{Not(check, "sockets: nothing is started")}
+	}
 	var out []Finding
 	known := map[string]bool{}
 	for _, s := range m.sockets() {

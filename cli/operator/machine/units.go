@@ -81,6 +81,16 @@ func (m *Machine) used(vendor string) bool {
 	return false
 }
 
+// idle says that nothing runs and nothing failed: an installation starts nothing.
+func (m *Machine) idle() bool {
+	for _, u := range m.units {
+		if s := u["ActiveState"]; s != "inactive" && s != "" {
+			return false
+		}
+	}
+	return true
+}
+
 // services are the services that must run.
 func (m *Machine) services() []string {
 	var out []string
@@ -117,6 +127,10 @@ func (m *Machine) Units(needed []string) []Finding {
 	const check = "unit"
 	if m.err != nil {
 		return []Finding{Not(check, "units: %s", Detail(words(m.err)))}
+	}
+	if m.idle() {
+		return []Finding{Bad(check, "sudo doorward setup; or, where that is done, systemctl enable --now doorward.target",
+			"nothing of Doorward is started")}
 	}
 	var out []Finding
 	if u := m.units["doorward.target"]; u.active() {

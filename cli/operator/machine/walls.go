@@ -58,6 +58,9 @@ func (m *Machine) Walls(l *Listener) []Finding {
 	if m.err != nil {
 		return []Finding{Not("wall", "walls of the daemons: %s", Detail(words(m.err)))}
 	}
+	if m.idle() {
+		return []Finding{Not("wall", "walls of the daemons: nothing is started")}
+	}
 	if os.Geteuid() != 0 {
 		return []Finding{rootOnly("wall", "walls of the daemons: only root can try what they may")}
 	}

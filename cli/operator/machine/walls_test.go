@@ -143,3 +143,66 @@ func TestDropInsOfLimitsAreTheDaemons(t *testing.T) {
 		}
 	}
 }
+
+// What systemd says of units becomes findings: a machine where nothing is started has one, one where a part is down names it.
+func TestUnitsAreHeldToWhatPeerExpects(t *testing.T) {
+	up := func(name string) unit {
+		return unit{"Id": name, "LoadState": "loaded", "ActiveState": "active", "SubState": "running", "ControlGroup": expectedGroup(name),
+			"MainPID": "1", "NeedDaemonReload": "no"}
+	}
+	machine := func() *Machine {
+		m := &Machine{vendors: []string{"dav", "github"}, units: map[string]unit{"doorward.target": up("doorward.target")}}
+		for _, name := range []string{"doorward-authd.service", "doorward-sentinel.service", "doorward-egress.service", "doorward-cells.service",
+			"doorward-worker@dav.service"} {
+			m.units[name] = up(name)
+		}
+		return m
+	}
+	bad := func(m *Machine, needed ...string) (out []string) {
+		for _, f := range m.Units(needed) {
+			// Process 1 is none of these, so every one is another than it should be where nothing else is wrong.
+			if f.State == Wrong && !strings.Contains(f.What.String(), "is not taken for what it is") {
+				out = append(out, f.Check+" "+f.What.String())
+			}
+		}
+		return out
+	}
+	if got := bad(machine()); len(got) > 0 {
+		t.Errorf("control: %q", got)
+	}
+	for want, change := range map[string]func(m *Machine){
+		"unit nothing of Doorward is started": func(m *Machine) { m.units = map[string]unit{} },
+		"unit doorward-egress.service is failed (failed, exit-code)": func(m *Machine) {
+			m.units["doorward-egress.service"] = unit{"LoadState": "loaded", "ActiveState": "failed", "SubState": "failed", "Result": "exit-code"}
+		},
+		"unit doorward-authd.service is not there (not-found)": func(m *Machine) { m.units["doorward-authd.service"] = unit{"LoadState": "not-found"} },
+		"unit doorward.target is inactive (dead)": func(m *Machine) {
+			m.units["doorward.target"] = unit{"LoadState": "loaded", "ActiveState": "inactive", "SubState": "dead"}
+		},
+		"unit.files doorward-cells.service runs by files that have changed since": func(m *Machine) {
+			m.units["doorward-cells.service"]["NeedDaemonReload"] = "yes"
+		},
+		"unit.cgroup doorward-worker@dav.service is in /system.slice/x, and callers are looked for in " +
+			"/doorward.slice/doorward-workers.slice/doorward-worker@dav.service": func(m *Machine) {
+			m.units["doorward-worker@dav.service"]["ControlGroup"] = "/system.slice/x"
+		},
+	} {
+		m := machine()
+		change(m)
+		if got := bad(m); len(got) != 1 || got[0] != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := bad(machine(), "github"); len(got) != 1 || !strings.Contains(got[0], "github has an account") {
+		t.Errorf("%q", got)
+	}
+	m := machine()
+	m.units["doorward-worker@dav.service"]["DropInPaths"] = "/etc/systemd/system/doorward-worker@dav.service.d/x.conf"
+	found := false
+	for _, f := range m.Units(nil) {
+		found = found || f.Check == "unit.dropin" && f.State == Weak
+	}
+	if !found {
+		t.Error("a drop-in is not said")
+	}
+}
