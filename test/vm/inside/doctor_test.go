@@ -242,6 +242,21 @@ func TestFullDoctorNamesTheWallThatIsGone(t *testing.T) {
 	if err := os.WriteFile(group, before, 0o644); err != nil {
 		t.Fatal(err)
 	}
+	// docs/kernel.md: without user namespaces no daemon starts.
+	const sysctl = "/proc/sys/user/max_user_namespaces"
+	most, err := os.ReadFile(sysctl)
+	if err := errors.Join(err, os.WriteFile(sysctl, []byte("0"), 0)); err != nil {
+		t.Fatal(err)
+	}
+	names("no user namespaces", "kernel.namespaces")
+	if out, err := run("systemctl", "restart", worker); err == nil {
+		t.Errorf("a worker starts without user namespaces: %s", out)
+	}
+	if err := os.WriteFile(sysctl, most, 0); err != nil {
+		t.Fatal(err)
+	}
+	must(t, "systemctl", "restart", worker)
+
 	if have := in(doctor(t), "wrong"); len(have) > 0 {
 		t.Errorf("when all is put back, doctor says %q", have)
 	}
