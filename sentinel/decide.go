@@ -278,8 +278,9 @@ func (s *Sentinel) record(j *judged) (ledger.Call, error) {
 	f := ledger.Frame{
 		ID: ledger.NewID(), Cell: j.caller.Name, Session: sessionID(j.caller), Attended: j.facts.Attended, Run: j.facts.By,
 		Connector: j.vendor.Vendor, Account: j.account.Name, Login: uint64(j.account.Generation), Method: j.method.Name,
-		Class: j.method.Class, Reach: j.facts.Reach, Sensitive: j.facts.Sensitive, Canonical: canonical,
-		Hash: hex.EncodeToString(sum[:]), Envelope: hex.EncodeToString(envelope[:]), Mark: j.mark,
+		Meaning: s.meaning(j.vendor.Vendor, j.method.Name), Class: j.method.Class, Reach: j.facts.Reach,
+		Sensitive: j.facts.Sensitive, Canonical: canonical, Hash: hex.EncodeToString(sum[:]),
+		Envelope: hex.EncodeToString(envelope[:]), Mark: j.mark,
 		Labels: j.method.Labels, Data: data, Under: j.decision.Grant, Decision: string(j.decision.Verdict),
 		Policy: first(j.decision.Policies), Reason: string(j.decision.Code), Next: j.decision.Next,
 		Created: now, Deadline: now.Add(expiry),

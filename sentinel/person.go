@@ -144,16 +144,13 @@ func (s *Sentinel) decideCard(ctx context.Context, c *daemon.Call, req *wire.Dec
 			return nil, wire.Refuse(wire.CodeBadArgument, "the grant is for another connector, method, account or cell than the call", "")
 		}
 		// The card and its limits are of the method as it was then.
-		if o, err := s.recallBound(&call); err != nil {
-			return nil, err
-		} else if v := s.vendors[call.Connector]; v == nil || v.Digest() != o.Frame.Description {
-			return nil, wire.Refuse(wire.CodeWrongDescription, "the connector was replaced since it was asked",
-				"deny it; the cell asks again")
+		if call.Meaning == "" || call.Meaning != s.meaning(call.Connector, call.Method) {
+			return nil, wire.Refuse(wire.CodeWrongDescription, "the method has changed since it was asked", "deny it; the cell asks again")
 		}
 		if g, err = set.Validate(g, call.Sensitive, time.Now()); err != nil {
 			return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "doorward show "+req.ID+" has the limits prefilled")
 		}
-		if a.Grant, err = asKept(&g, call.Login, s.meaning(call.Connector, call.Method), call.Sensitive, s.ledger.Now()); err != nil {
+		if a.Grant, err = asKept(&g, call.Login, call.Meaning, call.Sensitive, s.ledger.Now()); err != nil {
 			return nil, err
 		}
 		a.Scope, a.Details = g.Kind, map[string]string{"grant": g.Sentence}

@@ -257,8 +257,8 @@ func (s *Sentinel) run(ctx context.Context, c ledger.Call) {
 		err = wire.Refuse(wire.CodeRevoked, "the account has changed since it was approved", "ask again")
 	}
 	vendor := s.vendors[c.Connector]
-	if err == nil && (vendor == nil || vendor.Digest() != o.Frame.Description) {
-		err = wire.Refuse(wire.CodeWrongDescription, "the connector was replaced since it was approved", "ask again")
+	if err == nil {
+		err = s.carryOver(&c, vendor, &o.Frame)
 	}
 	if err == nil {
 		err = s.stopped(c.Cell)

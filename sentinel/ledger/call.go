@@ -25,7 +25,8 @@ type Frame struct {
 	Account   string          `json:"account"`
 	Login     uint64          `json:"login,omitzero"` // generation of the account's login
 	Method    string          `json:"method"`
-	Class     string          `json:"class"` // read, write, destructive
+	Meaning   string          `json:"meaning,omitzero"` // of the method as it was then, hex (describe.Method.Meaning)
+	Class     string          `json:"class"`            // read, write, destructive
 	Reach     string          `json:"reach"`
 	Sensitive bool            `json:"sensitive,omitzero"`
 	Canonical json.RawMessage `json:"canonical"`         // RFC 8785

@@ -17,8 +17,9 @@ import (
 )
 
 // describes puts another description in the place of a vendor's, as an upgrade does, and starts sentinel anew. Cells that
-// run keep the one that they have; the vendor's worker is the same, and refuses calls by another.
-func (r *rig) describes(vendor string, change func(*describe.Connector)) {
+// run keep the one that they have; the vendor's worker is the same, and refuses calls by another. What it returns puts the
+// one before back.
+func (r *rig) describes(vendor string, change func(*describe.Connector)) (undo func()) {
 	r.t.Helper()
 	dir := filepath.Join(r.Prefix, "share", "doorward")
 	c, err := describe.Load(dir, vendor)
@@ -45,10 +46,18 @@ func (r *rig) describes(vendor string, change func(*describe.Connector)) {
 	if err := unix.Mount(other.Name(), file, "", unix.MS_BIND, ""); err != nil {
 		r.t.Fatal(err)
 	}
-	r.t.Cleanup(func() { _ = unix.Unmount(file, unix.MNT_DETACH) })
+	mounted := true
+	undo = func() {
+		if mounted {
+			_ = unix.Unmount(file, unix.MNT_DETACH)
+			mounted = false
+		}
+	}
+	r.t.Cleanup(undo)
 	if err := r.Daemon("sentinel").Restart(); err != nil {
 		r.t.Fatal(err)
 	}
+	return undo
 }
 
 // methodOf is a method that must be there.
@@ -73,14 +82,19 @@ func TestAnUpgradeThatChangesAMethodTakesWhatWasAllowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.goes(work, issue("ada/site", "control: the same description")...)
-	r.describes("github", func(c *describe.Connector) {
+	wordsGone := r.describes("github", func(c *describe.Connector) {
 		for i := range c.Methods {
 			c.Methods[i].Summary = "in other words, " + c.Methods[i].Summary
 		}
 	})
 	r.has(r.doorward(0, "grants").Stdout, changes, stays)
+	worded, err := r.Cell("worded") // it has the description in other words
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits := r.asks(worded.Actor(), issue("ada/site", "waits over an upgrade")...)
 
-	r.describes("github", func(c *describe.Connector) {
+	changeGone := r.describes("github", func(c *describe.Connector) {
 		for _, name := range []string{"issue-create", "repos"} {
 			methodOf(t, c, name).Entries[0].MaxIn++
 		}
@@ -114,9 +128,8 @@ func TestAnUpgradeThatChangesAMethodTakesWhatWasAllowed(t *testing.T) {
 	if res := read("github", "issues", "--repo", "ada/site"); res.Code == wire.ExitWaiting {
 		t.Errorf("control: a read that did not change: %v", res)
 	}
-	for _, card := range r.pending() {
-		r.decide(card, false)
-	}
+	r.decide(r.card(callOf(t, res)), false)
+	late := r.asks(upgraded.Actor(), issue("ada/site", "waits over a change")...)
 
 	loaded := r.doorward(0, "policy", "load", "--yes")
 	r.has(loaded.Stdout+loaded.Stderr, "github repos: ask, now allow", "changed with an upgrade: github repos")
@@ -132,4 +145,21 @@ func TestAnUpgradeThatChangesAMethodTakesWhatWasAllowed(t *testing.T) {
 	if res := read("github", "repos"); res.Code == wire.ExitWaiting {
 		t.Errorf("after another start it asks: %v", res)
 	}
+
+	// What waits goes on where its own method is what it was, whatever else is said otherwise now, and not where it changed.
+	changeGone()
+	wordsGone()
+	if err := r.Daemon("sentinel").Restart(); err != nil {
+		t.Fatal(err)
+	}
+	before := r.issues()
+	r.decide(waits, true)
+	if s := r.ended(waits.ID); s != wire.StateDone {
+		t.Errorf("what waited over an upgrade is %s: %v", s, r.card(waits.ID).Err)
+	}
+	r.decide(late, true)
+	if s := r.ended(late.ID); s != wire.StateFailed {
+		t.Errorf("what waited over a change of its method is %s", s)
+	}
+	r.sum("an issue", r.issues(), before+1)
 }
