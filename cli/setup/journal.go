@@ -61,6 +61,10 @@ func openJournal(path string) (j *Journal, ok bool, err error) {
 	if err != nil {
 		return nil, false, wire.Refuse(wire.CodeInternal, "read what an earlier setup has done: "+err.Error(), "")
 	}
+	var newer struct{ Version int } // one may have what this program does not know
+	if json.Unmarshal(b, &newer) == nil && newer.Version > version {
+		return nil, false, otherVersion(path, newer.Version)
+	}
 	j = &Journal{path: path}
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
@@ -69,10 +73,14 @@ func openJournal(path string) (j *Journal, ok bool, err error) {
 			"without it setup cannot say what to take back; put the file right")
 	}
 	if j.Version != version {
-		return nil, false, wire.Refuse(wire.CodeInternal, fmt.Sprintf("%s is of version %d, here %d", path, j.Version, version),
-			"use the doorward that wrote it")
+		return nil, false, otherVersion(path, j.Version)
 	}
 	return j, true, nil
+}
+
+func otherVersion(path string, is int) error {
+	return wire.Refuse(wire.CodeInternal, fmt.Sprintf("%s is of version %d, here %d", path, is, version),
+		"use the doorward that wrote it")
 }
 
 // save puts the journal on the disk.

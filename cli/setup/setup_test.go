@@ -879,4 +879,12 @@ func TestAJournalThatCannotBeRead(t *testing.T) {
 			t.Errorf("%q is read", text)
 		}
 	}
+	const newer = `{"version":2,"more":1}`
+	write(t, path, newer, 0o600)
+	if _, _, err := openJournal(path); err == nil || !strings.Contains(err.Error(), "is of version 2, here 1") {
+		t.Errorf("one of a newer version: %v", err)
+	}
+	if b, err := os.ReadFile(path); err != nil || string(b) != newer {
+		t.Errorf("it is changed: %q, %v", b, err)
+	}
 }
