@@ -81,6 +81,9 @@ zpty -d shell`
 			for _, c := range []struct{ command, word, want string }{
 				{"connector", "gui", "guide"}, {"connector", "inb", "inbox"}, {"doorward", "pol", "policy"}, {"doorward", "gra", "grants"},
 			} {
+				if _, err := os.Stat("/usr/share/bash-completion/bash_completion"); err != nil && shell == "bash" && c.command == "doorward" {
+					continue // its script calls functions of Debian's package bash-completion
+				}
 				if got := complete(c.command, c.word); !slices.Contains(got, c.want) {
 					t.Errorf("%s %s<TAB>: %q, want %s", c.command, c.word, got, c.want)
 				}
