@@ -50,7 +50,7 @@ func previous(t *testing.T) string {
 	if err := os.Rename(filepath.Join(dir, units+"doorward-egress-sentinel.socket"), filepath.Join(dir, units+"doorward-egress-older.socket")); err != nil {
 		t.Fatal(err)
 	}
-	edit("usr/share/doorward/dav.desc", "\xa6people", "\xa6public") // a reach, in MessagePack
+	edit("usr/share/doorward/dav.desc", "\xa6people", "\xa6public")          // a reach, in MessagePack
 	edit("usr/share/doorward/github.desc", "open an issue", "0pen an issue") // in other words
 	must(t, "sh", "-c", "cd "+dir+" && find usr -type f -exec md5sum {} + > DEBIAN/md5sums")
 	deb := filepath.Join(filepath.Dir(dir), "previous.deb")
@@ -67,9 +67,55 @@ func mode(t *testing.T, path string) os.FileMode {
 	return st.Mode().Perm()
 }
 
+// The package over itself does what an upgrade does: dpkg calls its scripts alike. What waits goes on, and so does the cell;
+// the daemons that ran run anew. What the new programs do not take is said, and does not stop the upgrade.
+func TestAnUpgradeKeepsTheParkedCallAndTheCell(t *testing.T) {
+	ready(t)
+	must(t, "systemctl", "stop", "doorward-worker@github.service")
+	before, cell := issues(), leader(t)
+	id := parks(t, "Upgraded")
+	pids := map[string]int{}
+	for _, unit := range append([]string{"doorward-cells.service"}, services...) {
+		if unit != "doorward-worker@github.service" {
+			pids[unit] = mainPID(t, unit)
+		}
+	}
+	wrong := map[string]string{"/etc/doorward/cells/bad.toml": "odd = 1\n", "/etc/doorward/policy/policy.toml": "even = 2\n"}
+	defer os.Remove("/etc/doorward/policy") // behind its file
+	for file, text := range wrong {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		defer os.Remove(file)
+	}
+	r := as(t, "root", "user-0.slice", "", "/usr/bin/dpkg", "-i", bench+"/doorward.deb")
+	want(t, r, 0, "an upgrade")
+	for _, what := range []string{`there is no key "odd"`, "do not start until", `"even"`, "have faults"} {
+		if !strings.Contains(r.stderr, what) {
+			t.Errorf("the upgrade does not say %q: %v", what, r)
+		}
+	}
+	for unit, pid := range pids {
+		if mainPID(t, unit) == pid {
+			t.Errorf("%s still is process %d", unit, pid)
+		}
+	}
+	if state := property(t, "doorward-worker@github.service", "ActiveState"); state != "inactive" {
+		t.Errorf("a worker that was stopped is %s", state)
+	}
+	if now := leader(t); now != cell {
+		t.Errorf("the cell's first process was %s and is %s", cell, now)
+	}
+	want(t, person(t, "", "approve", id, "--yes"), 0, "approve")
+	want(t, connector(t, "wait", id), 0, "wait for what was approved")
+	if n := issues() - before; n != 1 {
+		t.Errorf("the vendor saw %d issues, want one", n)
+	}
+}
+
 // An upgrade from another version: what waits goes on, and so do a cell and what a person runs in it; a daemon that was
 // stopped and one that has failed stay so; units, sockets and descriptions are the new ones.
-func TestAnUpgradeKeepsTheParkedCallTheCellAndTheRun(t *testing.T) {
+func TestFullAnUpgradeFromAnotherVersion(t *testing.T) {
 	ready(t)
 	must(t, "dpkg", "-i", previous(t))
 	const socket = "/run/doorward/egress/sentinel/sock"
@@ -144,30 +190,6 @@ func TestAnUpgradeKeepsTheParkedCallTheCellAndTheRun(t *testing.T) {
 	must(t, "systemctl", "restart", "doorward-cells.service")
 	if mainPID(t, "doorward-cells.service") == pid {
 		t.Error("the daemon of cells is not restarted by what the upgrade said")
-	}
-
-	// Without a run an upgrade restarts it. What the new programs do not take is said, and does not stop the upgrade.
-	pid = mainPID(t, "doorward-cells.service")
-	wrong := map[string]string{"/etc/doorward/cells/bad.toml": "odd = 1\n", "/etc/doorward/policy/policy.toml": "even = 2\n"}
-	defer os.Remove("/etc/doorward/policy") // behind its file
-	for file, text := range wrong {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-		defer os.Remove(file)
-	}
-	r := as(t, "root", "user-0.slice", "", "/usr/bin/dpkg", "-i", bench+"/doorward.deb")
-	want(t, r, 0, "an upgrade")
-	for _, what := range []string{`there is no key "odd"`, "do not start until", `"even"`, "have faults"} {
-		if !strings.Contains(r.stderr, what) {
-			t.Errorf("the upgrade does not say %q: %v", what, r)
-		}
-	}
-	if strings.Contains(r.stderr, "goes on as the older") {
-		t.Errorf("there is no run, and it says: %v", r)
-	}
-	if mainPID(t, "doorward-cells.service") == pid {
-		t.Error("the daemon of cells goes on as the older program without need")
 	}
 }
 
@@ -266,7 +288,7 @@ func populated(unit string) bool {
 
 // A store of a newer version is refused by the daemon that owns it, in words that systemctl status shows, and is left as it
 // is; with the store as it was it starts.
-func TestAStoreOfANewerVersionIsRefusedInWords(t *testing.T) {
+func TestFullAStoreOfANewerVersionIsRefusedInWords(t *testing.T) {
 	ready(t)
 	for _, c := range []struct {
 		unit, file string
