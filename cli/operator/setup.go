@@ -133,6 +133,10 @@ func (a *app) mayChange() error {
 		return wire.Refuse(wire.CodeNotAllowed, "only root may change this machine",
 			"the same with sudo before it, from your own login")
 	}
+	// From here on nothing is found by the PATH of who calls, where programs of theirs may come first.
+	if err := os.Setenv("PATH", setup.Path); err != nil {
+		return wire.Refuse(wire.CodeInternal, err.Error(), "the same command again")
+	}
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
 		return wire.Refuse(wire.CodeUnavailable, "systemd does not run this machine",
 			"doorward is privilege separation under systemd")

@@ -4,10 +4,14 @@ package setup
 
 import (
 	"bufio"
+	"errors"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // agent is what is known of an agent's files. Paths are relative to the home of the person who uses it.
@@ -72,7 +76,8 @@ func find(home string, system []string) []Found {
 			f.addCommand(filepath.Join(place, a.name))
 		}
 		for _, s := range a.settings {
-			if _, err := os.Lstat(filepath.Join(home, s)); err == nil {
+			_, err := os.Lstat(filepath.Join(home, s))
+			if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) { // what cannot be looked at is refused later
 				f.Settings = append(f.Settings, s)
 			}
 		}
@@ -96,10 +101,10 @@ func find(home string, system []string) []Found {
 	return all
 }
 
-// addCommand adds a command if it is one that can be started, and not what setup itself has put there.
+// addCommand adds a command if it is one that can be started.
 func (f *Found) addCommand(path string) {
 	st, err := os.Stat(path) // a link that leads nowhere starts nothing
-	if err != nil || !st.Mode().IsRegular() || st.Mode()&0o111 == 0 || slices.Contains(f.Commands, path) || isWrapper(path) {
+	if err != nil || !st.Mode().IsRegular() || st.Mode()&0o111 == 0 || slices.Contains(f.Commands, path) {
 		return
 	}
 	f.Commands = append(f.Commands, path)
@@ -107,12 +112,20 @@ func (f *Found) addCommand(path string) {
 
 // npmPrefix is the folder below a home that ~/.npmrc has npm install into, relative to it, or "".
 func npmPrefix(home string) string {
-	file, err := os.Open(filepath.Join(home, ".npmrc"))
+	in, err := os.OpenRoot(home)
+	if err != nil {
+		return ""
+	}
+	defer in.Close()
+	file, err := in.OpenFile(".npmrc", os.O_RDONLY|syscall.O_NONBLOCK, 0) // a link within the home is followed
 	if err != nil {
 		return ""
 	}
 	defer file.Close()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
+	if st, err := file.Stat(); err != nil || !st.Mode().IsRegular() {
+		return ""
+	}
+	for lines := bufio.NewScanner(io.LimitReader(file, maxConfig)); lines.Scan(); {
 		key, value, ok := strings.Cut(lines.Text(), "=")
 		if !ok || strings.TrimSpace(key) != "prefix" {
 			continue

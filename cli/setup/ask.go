@@ -4,7 +4,6 @@ package setup
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -224,7 +223,7 @@ func (s *setup) last() []string {
 	return append(out, "What waits: doorward pending. To take all of this back: doorward setup --undo, or doorward uninstall")
 }
 
-// names of accounts, for a person to see.
+// accountLines are accounts for a person to see.
 func accountLines(all []wire.Account) []string {
 	var out []string
 	for _, a := range all {
@@ -233,5 +232,3 @@ func accountLines(all []wire.Account) []string {
 	slices.Sort(out)
 	return out
 }
-
-var errStopped = errors.New("a step of undoing did not work; the same command again goes on from there")

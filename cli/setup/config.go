@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -51,18 +53,44 @@ type Account struct {
 	Approve bool `toml:"approve" json:"-"`
 }
 
-const maxConfig = 64 << 10 // bytes
+// Bounds of a configuration. Those of a cell are as its start has them: there, they would be found out last of all.
+const (
+	maxConfig   = 64 << 10 // bytes
+	maxProjects = 64
+	maxTasks    = 1 << 22
+)
+
+var memory = regexp.MustCompile(`^([1-9][0-9]{0,6}[KMGT]|[1-9][0-9]{0,17})$`)
 
 // Load reads a file of `doorward setup --config`. What is wrong is named with its line.
 func Load(path string) (*Config, error) {
-	f, err := os.Open(path)
+	bad := func(why, next string) (*Config, error) {
+		return nil, wire.Refuse(wire.CodeUsage, "read "+path+": "+why, next)
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, wire.Refuse(wire.CodeUsage, "read "+path+": "+err.Error(), "")
+		return bad(err.Error(), "name a file that is there")
 	}
 	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return bad(err.Error(), "name a file that can be read")
+	}
+	if !st.Mode().IsRegular() {
+		return bad("no regular file", "write it into one")
+	}
+	// Who writes it chooses a file whose content goes to a server of theirs.
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok || sys.Uid != 0 && strconv.Itoa(int(sys.Uid)) != os.Getenv("SUDO_UID") && int(sys.Uid) != os.Getuid() ||
+		st.Mode().Perm()&0o022 != 0 {
+		return bad("others than root and you may write it", "chown root "+path+"; chmod go-w "+path)
+	}
 	b, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
-	if err != nil || len(b) > maxConfig {
-		return nil, wire.Refuse(wire.CodeUsage, fmt.Sprintf("read %s: more than %d bytes, or no file", path, maxConfig), "")
+	if err != nil {
+		return bad(err.Error(), "name a file that can be read")
+	}
+	if len(b) > maxConfig {
+		return bad(fmt.Sprintf("more than %d bytes", maxConfig), "see: doorward setup --help")
 	}
 	c, err := parse(path, b)
 	if err != nil {
@@ -110,6 +138,14 @@ func (c *Config) fill() error {
 		return fmt.Errorf("key: %.40q is neither \"machine\" nor \"passphrase\"", c.Key)
 	case c.PassphraseFile != "" && c.Key != "passphrase":
 		return errors.New("passphrase_file: it goes with key = \"passphrase\"")
+	}
+	switch {
+	case c.Memory != "" && !memory.MatchString(c.Memory):
+		return fmt.Errorf("memory: %.40q: want bytes, as \"4G\" or \"512M\"", c.Memory)
+	case c.Tasks < 0 || c.Tasks > maxTasks:
+		return fmt.Errorf("tasks: %d: want a number of processes up to %d", c.Tasks, maxTasks)
+	case len(c.Projects) > maxProjects:
+		return fmt.Errorf("projects: more than %d", maxProjects)
 	}
 	for _, name := range c.Agents {
 		if !known(name) {

@@ -9,218 +9,643 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"syscall"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/doorward/doorward/internal/wire"
 )
 
-// Files go between the person's home and the cell's tree through os.Root at both ends. Root does this in folders that
-// others may write: a program of the person's in the one, the agent itself in the other. A link put into the way of it
-// leads to nowhere outside of the folder that was opened.
+// Files go between the person's home and the cell's tree, where others write: programs of the person's in the one, the agent
+// in the other. So both are worked in by open folders and single names in them, and no link is followed, not even one that
+// stays within: a path would be walked anew at each step, and lead elsewhere at each. What is written is written in a folder
+// that root alone enters, with its owner, and then renamed to where it belongs.
 
-// copyAll copies a file or folder. Owners are what own says of a path below it; what is neither file, folder nor link is
-// left out, and named in skipped. Modes lose what would make a program act as another user.
-func copyAll(from *os.Root, src string, to *os.Root, dst string, own func(rel string) owner) (skipped []string, err error) {
-	var copyOne func(rel string) error
-	copyOne = func(rel string) error {
-		s, d := path.Join(src, rel), path.Join(dst, rel)
-		st, err := from.Lstat(s)
-		if err != nil {
-			return err
-		}
-		o := own(rel)
-		switch {
-		case st.Mode()&fs.ModeSymlink != 0:
-			target, err := from.Readlink(s)
-			if err != nil {
-				return err
-			}
-			return errors.Join(to.Symlink(target, d), to.Lchown(d, o.UID, o.GID))
-		case st.IsDir():
-			if err := to.Mkdir(d, 0o700); err != nil {
-				return err
-			}
-			names, err := list(from, s)
-			if err != nil {
-				return err
-			}
-			for _, name := range names {
-				if err := copyOne(path.Join(rel, name)); err != nil {
-					return err
-				}
-			}
-		case st.Mode().IsRegular():
-			if err := copyFile(from, s, to, d); err != nil {
-				return err
-			}
-		default:
-			skipped = append(skipped, s)
-			return nil
-		}
-		return errors.Join(to.Lchown(d, o.UID, o.GID), to.Chmod(d, st.Mode().Perm()),
-			to.Chtimes(d, st.ModTime(), st.ModTime()))
+// Bounds of what one copy takes along. An agent that may fill its tree is not to fill the person's disk, or root's day.
+const (
+	maxDepth   = 256
+	maxEntries = 1_000_000
+	maxBytes   = 10 << 30 // of data; holes do not count
+)
+
+// folder is an open folder. Its methods take one name in it.
+type folder struct{ *os.File }
+
+func (d folder) at() int { return int(d.Fd()) }
+
+func (d folder) wrong(op, name string, err error) error {
+	if err == nil {
+		return nil
 	}
-	if err := copyOne("."); err != nil {
-		return skipped, fmt.Errorf("copy %s: %w", path.Join(from.Name(), src), err)
-	}
-	return skipped, nil
+	return &fs.PathError{Op: op, Path: path.Join(d.Name(), name), Err: err}
 }
 
-func copyFile(from *os.Root, src string, to *os.Root, dst string) error {
-	in, err := from.OpenFile(src, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+func (d folder) lstat(name string) (st unix.Stat_t, err error) {
+	return st, d.wrong("look at", name, unix.Fstatat(d.at(), name, &st, unix.AT_SYMLINK_NOFOLLOW))
+}
+
+// has says whether a name is there. Only "it is not there" is a no.
+func (d folder) has(name string) (bool, error) {
+	_, err := d.lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// open opens a name that is no link, without waiting for whoever is at the other end of a pipe.
+func (d folder) open(name string, flags int, mode uint32) (*os.File, error) {
+	fd, err := unix.Openat(d.at(), name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, mode)
+	if err != nil {
+		return nil, d.wrong("open", name, err)
+	}
+	return os.NewFile(uintptr(fd), path.Join(d.Name(), name)), nil
+}
+
+func (d folder) sub(name string) (folder, error) {
+	f, err := d.open(name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	return folder{f}, err
+}
+
+// rename moves a name to one that is not there.
+func (d folder) rename(name string, to folder, as string) error {
+	return d.wrong("rename", name, unix.Renameat2(d.at(), name, to.at(), as, unix.RENAME_NOREPLACE))
+}
+
+func (d folder) removeAll(name string) error {
+	in, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", d.at()))
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	out, err := to.OpenFile(dst, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
+	return in.RemoveAll(name)
 }
 
-// owners are the owners of a file and of what is below it, by the path from it, that are not o.
-func owners(in *os.Root, src string, o owner) (map[string]owner, error) {
-	all := map[string]owner{}
-	var look func(rel string) error
-	look = func(rel string) error {
-		p := path.Join(src, rel)
-		st, err := in.Lstat(p)
-		if err != nil {
-			return err
-		}
-		if sys, ok := st.Sys().(*syscall.Stat_t); ok && (int(sys.Uid) != o.UID || int(sys.Gid) != o.GID) {
-			all[rel] = owner{int(sys.Uid), int(sys.Gid)}
-		}
-		if !st.IsDir() {
-			return nil
-		}
-		names, err := list(in, p)
-		if err != nil {
-			return err
-		}
-		for _, name := range names {
-			if err := look(path.Join(rel, name)); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return all, look(".")
-}
-
-func list(in *os.Root, p string) ([]string, error) {
-	d, err := in.Open(p)
+// regular opens a name that is a regular file.
+func (d folder) regular(name string) (*os.File, error) {
+	f, err := d.open(name, unix.O_RDONLY, 0)
 	if err != nil {
 		return nil, err
 	}
-	names, err := d.Readdirnames(-1)
-	return names, errors.Join(err, d.Close())
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return nil, errors.Join(d.wrong("open", name, errors.New("no regular file")), err, f.Close())
+	}
+	return f, nil
+}
+
+// openRegular opens a path below an open folder that is a regular file.
+func openRegular(in *os.Root, p string) (*os.File, error) {
+	d, name, err := walk(in, p)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	return d.regular(name)
+}
+
+// walk opens the folder of a path below an open one, and returns the name in it.
+func walk(in *os.Root, p string) (folder, string, error) {
+	f, err := in.Open(".")
+	if err != nil {
+		return folder{}, "", err
+	}
+	d, names := folder{f}, strings.Split(path.Clean(p), "/")
+	for _, name := range names[:len(names)-1] {
+		next, err := d.sub(name)
+		if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+			err = wire.Refuse(wire.CodeNotAllowed, path.Join(d.Name(), name)+" is a link, or no folder, and is not followed",
+				"put a folder in its place")
+		}
+		_ = d.Close()
+		if err != nil {
+			return folder{}, "", err
+		}
+		d = next
+	}
+	return d, names[len(names)-1], nil
+}
+
+// exists says whether a path is there. What cannot be looked at is an error, and not a no.
+func exists(in *os.Root, p string) (bool, error) {
+	d, name, err := walk(in, p)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer d.Close()
+	return d.has(name)
+}
+
+// removeAll removes a path and what is below it, if it is there.
+func removeAll(in *os.Root, p string) error {
+	d, name, err := walk(in, p)
+	if err != nil {
+		return gone(err)
+	}
+	defer d.Close()
+	return d.removeAll(name)
+}
+
+// copier is one copying. anyone is for only: whose the files are is not looked at.
+type copier struct {
+	as      owner // whose the copies are
+	only    int   // the user whose the files must be
+	entries int
+	bytes   int64
+	skipped []string // what is neither file, folder nor link
+}
+
+const anyone = -1
+
+// one copies a name of a folder to one of another, which root alone can reach. Modes lose what would make a program act as
+// another user.
+func (c *copier) one(from folder, name string, to folder, as string, depth int) error {
+	here := path.Join(from.Name(), name)
+	if c.entries++; c.entries > maxEntries || depth > maxDepth {
+		return tooMuch(here)
+	}
+	st, err := from.lstat(name)
+	if err != nil {
+		return err
+	}
+	if err := c.mayTake(here, &st); err != nil {
+		return err
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFLNK:
+		b := make([]byte, unix.PathMax)
+		n, err := unix.Readlinkat(from.at(), name, b)
+		if err != nil {
+			return from.wrong("read link", name, err)
+		}
+		return to.wrong("link", as, errors.Join(unix.Symlinkat(string(b[:n]), to.at(), as),
+			unix.Fchownat(to.at(), as, c.as.UID, c.as.GID, unix.AT_SYMLINK_NOFOLLOW)))
+	case unix.S_IFDIR:
+		return c.folder(from, name, to, as, depth)
+	case unix.S_IFREG:
+		return c.file(from, name, to, as)
+	}
+	c.skipped = append(c.skipped, here)
+	return nil
+}
+
+// count looks at what would be copied, and refuses what would not.
+func (c *copier) count(d folder, name string, depth int) error {
+	here := path.Join(d.Name(), name)
+	st, err := d.lstat(name)
+	if err != nil {
+		return err
+	}
+	if c.entries++; c.entries > maxEntries || depth > maxDepth {
+		return tooMuch(here)
+	}
+	if c.bytes += st.Blocks * 512; c.bytes > maxBytes {
+		return tooMuch(here)
+	}
+	if err := c.mayTake(here, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return err
+	}
+	sub, err := d.sub(name)
+	if err != nil {
+		return err
+	}
+	defer sub.Close()
+	names, err := sub.Readdirnames(-1)
+	for _, n := range names {
+		if err := c.count(sub, n, depth+1); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func tooMuch(where string) error {
+	return wire.Refuse(wire.CodeTooLarge, fmt.Sprintf("%s is more than setup copies: %d GiB, %d files, folders %d deep", where,
+		maxBytes>>30, maxEntries, maxDepth), "move what is large away from there")
+}
+
+// mayTake refuses what is another user's: root would read it for whoever has put it there, and give it to them.
+func (c *copier) mayTake(where string, st *unix.Stat_t) error {
+	if c.only == anyone || int(st.Uid) == c.only {
+		return nil
+	}
+	return wire.Refuse(wire.CodeNotAllowed, fmt.Sprintf("%s belongs to another user, %d, and is not taken along", where, st.Uid),
+		"chown it if it is theirs, or move it away")
+}
+
+func (c *copier) folder(from folder, name string, to folder, as string, depth int) error {
+	in, err := from.sub(name)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	var st unix.Stat_t
+	if err := errors.Join(unix.Fstat(in.at(), &st), c.mayTake(in.Name(), &st)); err != nil {
+		return err
+	}
+	if err := to.wrong("make", as, unix.Mkdirat(to.at(), as, 0o700)); err != nil {
+		return err
+	}
+	out, err := to.sub(as)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	for {
+		names, err := in.Readdirnames(1000)
+		for _, n := range names {
+			if err := c.one(in, n, out, n, depth+1); err != nil {
+				return err
+			}
+		}
+		if err == io.EOF {
+			return finish(out.File, &st, c.as)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (c *copier) file(from folder, name string, to folder, as string) error {
+	in, err := from.regular(name)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	var st unix.Stat_t
+	if err := errors.Join(unix.Fstat(int(in.Fd()), &st), c.mayTake(in.Name(), &st)); err != nil {
+		return err
+	}
+	out, err := to.open(as, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	if err := c.data(in, out, st.Size); err != nil {
+		return err
+	}
+	return finish(out, &st, c.as)
+}
+
+// data copies what a file has between its holes.
+func (c *copier) data(in, out *os.File, size int64) error {
+	for at := int64(0); at < size; {
+		begin, err := unix.Seek(int(in.Fd()), at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) { // a hole up to its end
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", in.Name(), err)
+		}
+		end, err := unix.Seek(int(in.Fd()), begin, unix.SEEK_HOLE)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", in.Name(), err)
+		}
+		if c.bytes += end - begin; c.bytes > maxBytes {
+			return tooMuch(in.Name())
+		}
+		if _, err := out.Seek(begin, io.SeekStart); err != nil {
+			return err
+		}
+		if _, err := io.Copy(out, io.NewSectionReader(in, begin, end-begin)); err != nil {
+			return err
+		}
+		at = end
+	}
+	return out.Truncate(size)
+}
+
+// finish gives an open copy owner, mode and time of what it is of.
+func finish(out *os.File, st *unix.Stat_t, o owner) error {
+	times := []unix.Timespec{st.Mtim, st.Mtim}
+	return errors.Join(out.Chown(o.UID, o.GID), out.Chmod(fs.FileMode(st.Mode&0o777)),
+		unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", out.Fd()), times, 0))
 }
 
 // parents makes the folders above a path, as o's.
 func parents(in *os.Root, p string, o owner) error {
-	dir := path.Dir(p)
-	if dir == "." {
-		return nil
+	var made string
+	for _, name := range strings.Split(path.Dir(path.Clean(p)), "/") {
+		made = path.Join(made, name)
+		if err := makeFolder(in, made, o); err != nil {
+			return err
+		}
 	}
-	if _, err := in.Lstat(dir); err == nil {
-		return nil
-	}
-	if err := parents(in, dir, o); err != nil {
-		return err
-	}
-	return errors.Join(in.Mkdir(dir, 0o755), in.Lchown(dir, o.UID, o.GID))
+	return nil
 }
 
-func exists(in *os.Root, p string) bool {
-	_, err := in.Lstat(p)
-	return err == nil
-}
-
-// syncAll puts all that was written below an open folder on the disk.
-func syncAll(in *os.Root) error {
-	d, err := in.Open(".")
+// makeFolder makes a folder as o's, if it is not there.
+func makeFolder(in *os.Root, p string, o owner) error {
+	if p == "." {
+		return nil
+	}
+	d, name, err := walk(in, p)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	return unix.Syncfs(int(d.Fd()))
+	err = unix.Mkdirat(d.at(), name, 0o700)
+	if errors.Is(err, unix.EEXIST) {
+		return nil
+	}
+	if err != nil {
+		return d.wrong("make", name, err)
+	}
+	fresh, err := d.own(name)
+	if err != nil {
+		return err
+	}
+	defer fresh.Close()
+	return errors.Join(fresh.Chown(o.UID, o.GID), fresh.Chmod(0o755))
 }
 
-// Names that a move uses beside the two that it is between. Whole files alone stand at those two: a copy is made beside
-// and then renamed, and what is taken away is renamed first.
+// own opens a folder that this process has made: of its user, whom alone it lets in, with inside in it at most.
+func (d folder) own(name string) (folder, error) {
+	f, err := d.sub(name)
+	if err == nil {
+		var st unix.Stat_t
+		names, e := f.Readdirnames(2)
+		if err = unix.Fstat(f.at(), &st); err == nil && int(st.Uid) == os.Geteuid() && st.Mode&0o777 == 0o700 &&
+			(e == io.EOF || slices.Equal(names, []string{inside})) {
+			return f, nil
+		}
+		_ = f.Close()
+	}
+	return folder{}, wire.Refuse(wire.CodeUnavailable, path.Join(d.Name(), name)+" is there, and setup has not made it",
+		"look what it is, and rename it")
+}
+
+// syncAll puts all that was written below an open folder on the disk.
+func syncAll(in folder) error { return unix.Syncfs(in.at()) }
+
+// Names that a move uses beside the two that it is between, of folders that root alone enters, and what is in these. Whole
+// files alone stand at the two: a copy is made in a folder beside and renamed, and what is taken away is renamed first.
 const (
 	coming = ".doorward-coming"
 	going  = ".doorward-going"
+	inside = "doorward-copy"
 )
 
-// moveAll moves a file or folder from one root to another. It can be cut anywhere and called again.
-func moveAll(from *os.Root, src string, to *os.Root, dst string, parent owner, own func(rel string) owner) (skipped []string,
-	err error) {
-	if exists(from, src) && !exists(from, src+going) {
-		if exists(to, dst) {
-			return nil, fmt.Errorf("move %s: %s is there already", path.Join(from.Name(), src), path.Join(to.Name(), dst))
-		}
-		if err := errors.Join(to.RemoveAll(dst+coming), parents(to, dst, parent)); err != nil {
-			return nil, err
-		}
-		if skipped, err = copyAll(from, src, to, dst+coming, own); err != nil {
-			return nil, err
-		}
-		if err := syncAll(to); err != nil {
-			return nil, err
-		}
-		// From here on the copy is whole. The old one gives way first: were both there, nobody could say which is newer.
-		if err := from.Rename(src, src+going); err != nil {
-			return nil, err
-		}
+// stage is a folder of a move beside a name, if it is there.
+type stage struct {
+	in   folder
+	name string
+	f    folder // nil File: it is not there
+	full bool   // something is in it
+}
+
+func (d folder) stage(name string) (*stage, error) {
+	s := &stage{in: d, name: name}
+	there, err := d.has(name)
+	if err != nil || !there {
+		return s, err
 	}
-	if exists(from, src+going) {
-		if exists(to, dst+coming) {
-			if err := to.Rename(dst+coming, dst); err != nil {
-				return skipped, err
-			}
-		}
-		if err := syncAll(to); err != nil {
+	if s.f, err = d.own(name); err != nil {
+		return s, err
+	}
+	s.full, err = s.f.has(inside)
+	return s, err
+}
+
+// fresh makes it, empty.
+func (s *stage) fresh() error {
+	if err := s.remove(); err != nil {
+		return err
+	}
+	if err := unix.Mkdirat(s.in.at(), s.name, 0o700); err != nil {
+		return s.in.wrong("make", s.name, err)
+	}
+	var err error
+	s.f, err = s.in.own(s.name)
+	return err
+}
+
+// remove removes it and what is in it.
+func (s *stage) remove() error {
+	if s.f.File == nil {
+		return nil
+	}
+	if err := s.f.removeAll(inside); err != nil {
+		return err
+	}
+	_ = s.f.Close()
+	s.f, s.full = folder{}, false
+	return s.in.wrong("remove", s.name, unix.Unlinkat(s.in.at(), s.name, unix.AT_REMOVEDIR))
+}
+
+// out renames what is in it to a name beside it, and removes it.
+func (s *stage) out(as string) error {
+	if err := s.f.rename(inside, s.in, as); err != nil {
+		return err
+	}
+	return s.remove()
+}
+
+func (s *stage) close() {
+	if s.f.File != nil {
+		_ = s.f.Close()
+	}
+}
+
+// copyAll copies a path to one that is not there. What is there of a copy that was cut is removed.
+func copyAll(from *os.Root, src string, to *os.Root, dst string, as owner, only int) (skipped []string, err error) {
+	m, err := between(from, src, to, dst)
+	if err != nil {
+		return nil, err
+	}
+	defer m.close()
+	c := copier{as: as, only: only}
+	if err := m.copy(&c); err != nil {
+		return c.skipped, err
+	}
+	return c.skipped, m.coming.out(m.dst)
+}
+
+// move is between a name and another, in open folders.
+type move struct {
+	from, to      folder
+	src, dst      string
+	going, coming *stage // beside the one, and beside the other
+}
+
+func between(from *os.Root, src string, to *os.Root, dst string) (m *move, err error) {
+	m = &move{}
+	if m.from, m.src, err = walk(from, src); err != nil {
+		return nil, err
+	}
+	if m.to, m.dst, err = walk(to, dst); err != nil {
+		_ = m.from.Close()
+		return nil, err
+	}
+	var err1, err2 error
+	m.going, err1 = m.from.stage(m.src + going)
+	m.coming, err2 = m.to.stage(m.dst + coming)
+	if err := errors.Join(err1, err2); err != nil {
+		m.close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// copy makes the copy beside where it belongs, anew.
+func (m *move) copy(c *copier) error {
+	err := m.coming.fresh()
+	if err == nil {
+		err = c.one(m.from, m.src, m.coming.f, inside, 0)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("copy %s: %w", path.Join(m.from.Name(), m.src), err), m.coming.remove())
+	}
+	return nil
+}
+
+func (m *move) close() {
+	m.going.close()
+	m.coming.close()
+	_ = m.from.Close()
+	_ = m.to.Close()
+}
+
+// moveAll moves a path from one root to another, whose folders it makes as parent's. It can be cut anywhere and called
+// again. It is done when the one is gone and the other is there, and not before.
+func moveAll(from *os.Root, src string, to *os.Root, dst string, parent, as owner, only int) (skipped []string, err error) {
+	if err := parents(to, dst, parent); err != nil {
+		return nil, err
+	}
+	m, err := between(from, src, to, dst)
+	if err != nil {
+		return nil, err
+	}
+	defer m.close()
+	old, err1 := m.from.has(m.src)
+	new, err2 := m.to.has(m.dst)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	if !m.going.full && !old && new { // done, and cut before that was written down
+		return nil, errors.Join(m.coming.remove(), m.going.remove())
+	}
+	if !m.going.full {
+		if skipped, err = m.begin(as, only); err != nil {
 			return skipped, err
 		}
-		return skipped, from.RemoveAll(src + going)
+	}
+	if err := m.end(); err != nil {
+		return skipped, err
+	}
+	old, err1 = m.from.has(m.src)
+	new, err2 = m.to.has(m.dst)
+	if err := errors.Join(err1, err2); err != nil {
+		return skipped, err
+	}
+	if old || !new {
+		return skipped, wire.Refuse(wire.CodeUnavailable, path.Join(m.from.Name(), m.src)+" was made anew while it was moved",
+			"end what makes it, and rename it")
 	}
 	return skipped, nil
 }
 
+// begin makes the copy, and has the old one give way: were both there, nobody could say which is newer.
+func (m *move) begin(as owner, only int) ([]string, error) {
+	there, err := m.to.has(m.dst)
+	if err != nil {
+		return nil, err
+	}
+	if there {
+		return nil, wire.Refuse(wire.CodeUnavailable, "move "+path.Join(m.from.Name(), m.src)+": "+
+			path.Join(m.to.Name(), m.dst)+" is there already", "look which is the right one, and rename the other")
+	}
+	was, err := m.from.lstat(m.src)
+	if err != nil {
+		return nil, err
+	}
+	c := copier{as: as, only: only}
+	if err := m.copy(&c); err != nil {
+		return c.skipped, err
+	}
+	if err := errors.Join(syncAll(m.to), m.going.fresh()); err != nil {
+		return c.skipped, err
+	}
+	if err := m.from.rename(m.src, m.going.f, inside); err != nil {
+		return c.skipped, err
+	}
+	if is, err := m.going.f.lstat(inside); err != nil || is.Dev != was.Dev || is.Ino != was.Ino {
+		return c.skipped, errors.Join(fmt.Errorf("%s was made anew while it was copied", path.Join(m.from.Name(), m.src)), err,
+			m.coming.remove(), m.going.out(m.src))
+	}
+	m.coming.full, m.going.full = true, true
+	return c.skipped, nil
+}
+
+// end puts the copy in its place and removes the old one.
+func (m *move) end() error {
+	there, err := m.to.has(m.dst)
+	switch {
+	case err != nil:
+		return err
+	case !there && !m.coming.full: // somebody has taken it away: the old one is all there is
+		return errors.Join(errors.New("the copy of "+path.Join(m.from.Name(), m.src)+" is gone"), m.going.out(m.src))
+	case !there:
+		if err := m.coming.out(m.dst); err != nil {
+			return err
+		}
+	}
+	if err := syncAll(m.to); err != nil {
+		return err
+	}
+	return errors.Join(m.coming.remove(), m.going.remove())
+}
+
 // moveBack takes a move back, however far it came. Something new that stands in the old place is kept beside it, under
 // the name that is returned.
-func moveBack(from *os.Root, src string, to *os.Root, dst string, parent owner, own func(rel string) owner) (aside string,
-	err error) {
-	if exists(from, src) && (exists(from, src+going) || exists(to, dst)) { // made since
-		aside = src + ".since-doorward"
-		for n := 2; exists(from, aside); n++ {
-			aside = fmt.Sprintf("%s.since-doorward-%d", src, n)
-		}
-		if err := from.Rename(src, aside); err != nil {
+func moveBack(from *os.Root, src string, to *os.Root, dst string, me owner) (aside string, err error) {
+	if err := parents(from, src, me); err != nil {
+		return "", err
+	}
+	// The folder above dst is gone where nothing was moved yet.
+	m, err := between(from, src, to, dst)
+	if err != nil {
+		return "", gone(err)
+	}
+	defer m.close()
+	old, err1 := m.from.has(m.src)
+	moved, err2 := m.to.has(m.dst)
+	back, err3 := m.to.stage(m.dst + going) // of a moving back that was cut
+	defer back.close()
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return "", err
+	}
+	if old && (m.going.full || moved) { // made since
+		if aside, err = m.aside(); err != nil {
 			return "", err
 		}
 	}
-	switch {
-	case exists(from, src+going) && exists(to, dst): // the new one is whole, the old one perhaps no more
-		if err := from.RemoveAll(src + going); err != nil {
-			return aside, err
-		}
-	case exists(from, src+going): // the old one is whole
-		if err := to.RemoveAll(dst + coming); err != nil {
-			return aside, err
-		}
-		return aside, from.Rename(src+going, src)
+	if m.going.full && !moved { // the old one is whole
+		return aside, errors.Join(m.coming.remove(), m.going.out(m.src))
 	}
-	if err := to.RemoveAll(dst + coming); err != nil {
-		return "", err
+	if err := errors.Join(m.coming.remove(), m.going.remove()); err != nil {
+		return aside, err
 	}
-	if !exists(to, dst) && !exists(to, dst+going) { // never moved, or back already
-		return "", nil
+	if !moved && !back.full { // never moved, or back already
+		return aside, back.remove()
 	}
-	_, err = moveAll(to, dst, from, src, parent, own)
+	_, err = moveAll(to, dst, from, src, me, me, anyone)
 	return aside, err
+}
+
+// aside renames what stands at the old place.
+func (m *move) aside() (string, error) {
+	for n := 1; ; n++ {
+		as := m.src + ".since-doorward"
+		if n > 1 {
+			as = fmt.Sprintf("%s-%d", as, n)
+		}
+		if err := m.from.rename(m.src, m.from, as); !errors.Is(err, fs.ErrExist) {
+			return as, err
+		}
+	}
 }

@@ -5,6 +5,7 @@ package setup
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -64,6 +65,44 @@ func project(path, home string, uid int) (string, error) {
 		return bad("it is not yours: in the cell the agent would act as its owner", "chown it, or name a folder of your own")
 	}
 	return real, nil
+}
+
+// harmless refuses a project folder with what starts an agent in it, or above it: the agent would write what the person
+// runs outside.
+func (s *setup) harmless(real string) error {
+	var starts []string
+	add := func(path string) {
+		starts = append(starts, path)
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			starts = append(starts, real)
+		}
+	}
+	for _, place := range append([]string{"go/bin"}, programPlaces...) {
+		add(filepath.Join(s.person.home, place))
+	}
+	if prefix := npmPrefix(s.person.home); prefix != "" {
+		add(filepath.Join(s.person.home, prefix))
+	}
+	for _, f := range s.j.Found {
+		inHome := slices.Clone(f.Settings)
+		for _, cmd := range f.Commands {
+			add(cmd)
+			files, _ := program(s.person.home, cmd)
+			inHome = append(inHome, files...)
+		}
+		for _, rel := range inHome {
+			add(filepath.Join(s.person.home, rel))
+		}
+	}
+	for _, p := range starts {
+		_, in := below(p, real)
+		_, above := below(real, p)
+		if in || above || p == real {
+			return wire.Refuse(wire.CodeBadArgument, "project folder "+real+": "+p+" holds programs that run as you, outside of the cell",
+				"name the folder of one project, apart from it")
+		}
+	}
+	return nil
 }
 
 // open says whether a folder lies below one of openFolders, and is none of them.

@@ -37,29 +37,29 @@ type Record struct {
 	Name  string   `json:"name,omitempty"` // of a user, an account, an agent
 	Group string   `json:"group,omitempty"`
 	Units []string `json:"units,omitempty"`
-	// Owners are of moved files, by their path below it, those that were not the person's.
-	Owners map[string]owner `json:"owners,omitempty"`
-	Done   bool             `json:"done"`
+	// Sum is of a command that was put there, so that it is known again whatever a later doorward writes there.
+	Sum  string `json:"sum,omitempty"`
+	Done bool   `json:"done"`
+	// Owners were written by earlier versions, and are not used.
+	Owners json.RawMessage `json:"owners,omitempty"`
 }
 
-type owner struct {
-	UID int `json:"uid"`
-	GID int `json:"gid"`
-}
+type owner struct{ UID, GID int }
 
 // same says whether two records tell of the same thing.
 func (r *Record) same(o *Record) bool {
 	return r.Op == o.Op && r.Path == o.Path && r.Name == o.Name
 }
 
-// open reads the journal of an earlier setup. ok is false where there is none.
+// openJournal reads the journal of an earlier setup. ok is false where there is none.
 func openJournal(path string) (j *Journal, ok bool, err error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &Journal{Version: version, path: path}, false, nil
 	}
 	if err != nil {
-		return nil, false, wire.Refuse(wire.CodeInternal, "read what an earlier setup has done: "+err.Error(), "")
+		return nil, false, wire.Refuse(wire.CodeInternal, "read what an earlier setup has done: "+err.Error(),
+			"look at "+path+", which only setup writes")
 	}
 	var newer struct{ Version int } // one may have what this program does not know
 	if json.Unmarshal(b, &newer) == nil && newer.Version > version {

@@ -26,9 +26,14 @@ type places struct {
 	etc   string // /etc/doorward
 	creds string // /etc/credstore.encrypted
 	hosts string // /etc, of which a cell's tree gets some files
+
+	cgroups  string // /sys/fs/cgroup
+	proc     string // /proc
+	runtimes string // /run/user
 }
 
-var installed = places{state: "/var/lib/doorward", etc: "/etc/doorward", creds: "/etc/credstore.encrypted", hosts: "/etc"}
+var installed = places{state: "/var/lib/doorward", etc: "/etc/doorward", creds: "/etc/credstore.encrypted", hosts: "/etc",
+	cgroups: "/sys/fs/cgroup", proc: "/proc", runtimes: "/run/user"}
 
 func (p places) journal() string         { return filepath.Join(p.state, "setup.json") }
 func (p places) tree(cell string) string { return filepath.Join(p.state, "cells", cell) }
@@ -40,14 +45,27 @@ func (p places) stores() (dirs []string) { return []string{p.state + "/authd", p
 // runner runs a program of the system with input on its stdin and returns what it said.
 type runner func(ctx context.Context, input []byte, name string, args ...string) (string, error)
 
+// Path is where programs of the system are: the PATH of who calls may lead to programs of theirs, which would run as root.
+const Path = "/usr/sbin:/usr/bin:/sbin:/bin"
+
 // runFor bounds one program: mmdebstrap fetches a system.
 const runFor = 30 * time.Minute
 
 func run(ctx context.Context, input []byte, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, runFor)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "SYSTEMD_COLORS=0", "SYSTEMD_PAGER="}
+	file := name
+	for _, dir := range strings.Split(Path, ":") {
+		if st, err := os.Stat(filepath.Join(dir, name)); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
+			file = filepath.Join(dir, name)
+			break
+		}
+	}
+	if file == name {
+		return "", wire.Refuse(wire.CodeUnavailable, name+" is not installed", "install it, then the same command again")
+	}
+	cmd := exec.CommandContext(ctx, file, args...)
+	cmd.Env = []string{"PATH=" + Path, "LANG=C.UTF-8", "SYSTEMD_COLORS=0", "SYSTEMD_PAGER="}
 	cmd.Stdin = bytes.NewReader(input)
 	b, err := cmd.CombinedOutput()
 	if err == nil {

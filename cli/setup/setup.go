@@ -3,9 +3,9 @@
 // Package setup is `doorward setup` and `doorward uninstall`: it makes of an installed package a machine on which a
 // person's agent works in a cell, and of that machine what it was before.
 //
-// It runs as root in folders of a person, and of an agent that may be hostile already. So nothing there is opened by a
-// path alone (see files.go), no secret is in its configuration or journal, and what it does is written down before it is
-// done (see Journal).
+// It runs as root in folders of a person, and of an agent that may be hostile already. So nothing there is read or written
+// through a path that somebody may turn (see files.go), or while a cell or the agent runs (see still.go), no secret is in
+// its configuration or journal, and what it does is written down before it is done (see Journal).
 package setup
 
 import (
@@ -113,6 +113,13 @@ func (s *setup) do(ctx context.Context, again bool) error {
 	if ok, err := s.show(steps); err != nil || !ok {
 		return err
 	}
+	for _, f := range s.j.Found { // an agent that a service runs is stopped first
+		if len(f.Units) == 0 && !s.settled(f) {
+			if err := s.idle(f); err != nil {
+				return err
+			}
+		}
+	}
 	for _, st := range steps {
 		if err := s.step(ctx, st); err != nil {
 			return failed(st.says, err)
@@ -204,6 +211,9 @@ func (s *setup) folders() error {
 					"name the outer one alone")
 			}
 		}
+		if err := s.harmless(real); err != nil {
+			return err
+		}
 		if !slices.Contains(s.j.Config.Projects, real) {
 			s.j.Config.Projects = append(s.j.Config.Projects, real)
 		}
@@ -291,8 +301,23 @@ func (s *setup) warnings() []string {
 	return out
 }
 
-// there are the states of steps.
-func (s *setup) isFile(path string) func() (bool, error) {
+// settled says whether an agent's settings are in the cell, so that it does not run outside by what was found.
+func (s *setup) settled(f Found) bool {
+	for _, rel := range f.Settings {
+		if r := s.j.find(&Record{Op: opMove, Path: rel, Name: f.Name}); r == nil || !r.Done {
+			return false
+		}
+	}
+	for _, cmd := range f.Commands {
+		if r := s.j.find(&Record{Op: opCommand, Path: cmd, Name: f.Name}); r == nil || !r.Done {
+			return false
+		}
+	}
+	return true
+}
+
+// isThere is the state of a step that makes a file.
+func (s *setup) isThere(path string) func() (bool, error) {
 	return func() (bool, error) {
 		_, err := os.Lstat(path)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -311,6 +336,7 @@ func (s *setup) done(r Record) func() (bool, error) {
 }
 
 // homes opens the person's home and the cell's tree.
+// The caller closes both.
 func (s *setup) homes() (home, tree *os.Root, err error) {
 	return s.homeAnd(s.tree(s.j.Config.Cell))
 }

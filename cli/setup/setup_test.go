@@ -86,7 +86,10 @@ func TestAgentsAreFoundByTheirFiles(t *testing.T) {
 					".config/systemd/user/default.target.wants/openclaw-gateway.service"}}},
 		{name: "settings alone", files: []string{".codex/auth.json"},
 			want: Found{Name: "codex", Title: "Codex", Settings: []string{".codex"}}},
-		{name: "a command that leads nowhere, and one of setup's own", files: []string{".local/bin/claude"}},
+		{name: "a command that leads nowhere"},
+		{name: "a command with setup's own mark in it", files: []string{".local/bin/claude"},
+			want:   Found{Name: "claude", Title: "Claude Code", Commands: []string{"~/.local/bin/claude"}},
+			copied: []string{".local/bin/claude"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			root := t.TempDir()
@@ -109,7 +112,7 @@ func TestAgentsAreFoundByTheirFiles(t *testing.T) {
 			for _, f := range c.files {
 				text, mode := "prefix = ${HOME}/tools\n", os.FileMode(0o600)
 				if f == ".local/bin/claude" {
-					text, mode = string(wrapper("work", "claude", "/x", person{})), 0o755
+					text, mode = "#!/bin/sh\n"+mark+"\n", 0o755
 				}
 				write(t, filepath.Join(home, f), text, mode)
 			}
@@ -362,6 +365,9 @@ func (r *rig) cut() error {
 	return nil
 }
 
+// halt are the user units that are stopped, by the machine's folder and their name.
+var halt = map[string]bool{}
+
 // machine makes a rig over a folder: what is in it stays when another is made over it, as over a power cut.
 func machine(t *testing.T, top string) *rig {
 	t.Helper()
@@ -391,7 +397,7 @@ func machine(t *testing.T, top string) *rig {
 	}
 	r.setup = &setup{Calls: calls, system: []string{top + "/usr/local/bin"}, j: &Journal{Version: version},
 		places: places{state: top + "/var/lib/doorward", etc: top + "/etc/doorward", creds: top + "/etc/credstore.encrypted",
-			hosts: top + "/etc"},
+			hosts: top + "/etc", cgroups: top + "/cgroup", proc: top + "/proc", runtimes: top + "/run/user"},
 		person: person{"ada", uid, gid, top + "/home/ada"}}
 	r.lookUp = func(string) (person, error) { return r.person, nil }
 	r.run = func(_ context.Context, _ []byte, name string, args ...string) (string, error) {
@@ -406,8 +412,17 @@ func machine(t *testing.T, top string) *rig {
 			}
 			return "", errors.Join(os.WriteFile(top+"/etc/group", []byte("doorward:x:999:"+member+"\n"), 0o644), r.cut())
 		case "systemctl":
-			if args[0] == "--user" && args[2] == "is-active" {
-				return "", nil
+			if args[0] != "--user" {
+				break
+			}
+			switch unit := args[len(args)-1]; args[2] {
+			case "show":
+				if halt[top+unit] {
+					return "inactive\n", nil
+				}
+				return "active\n", nil
+			case "stop", "start":
+				halt[top+unit] = args[2] == "stop"
 			}
 		}
 		return "", r.cut()
@@ -430,6 +445,10 @@ func populate(t *testing.T, top string) {
 		}
 	}
 	write(t, top+"/etc/group", "doorward:x:999:\n", 0o644)
+	write(t, top+"/proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n", 0o644)
+	if err := os.MkdirAll(fmt.Sprintf("%s/run/user/%d", top, os.Getuid()), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	write(t, top+"/etc/profile", "export A=1\n", 0o644)
 	write(t, home+"/.codex/config.toml", "model = 1\n", 0o600)
 	write(t, home+"/.codex/deep/er/file", "text", 0o640)
@@ -445,11 +464,6 @@ func populate(t *testing.T, top string) {
 	link(t, "../openclaw-gateway.service", home+"/.config/systemd/user/default.target.wants/openclaw-gateway.service")
 	write(t, top+"/usr/local/bin/openclaw", "#!/bin/sh\n", 0o755)
 	write(t, home+"/.ssh/id", "key", 0o600)
-	if os.Getuid() == 0 { // as a careless sudo leaves it
-		if err := os.Lchown(home+"/.codex/deep/er/file", 1234, 1235); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 func (r *rig) chosen() *Config {
@@ -482,7 +496,7 @@ func (r *rig) undoAll() error {
 func TestASetupAndItsUndoing(t *testing.T) {
 	top := t.TempDir()
 	populate(t, top)
-	before := look(t, top)
+	former, was := before, look(t, top)
 	r := machine(t, top)
 	if err := r.setUp(false); err != nil {
 		t.Fatal(err)
@@ -495,7 +509,7 @@ func TestASetupAndItsUndoing(t *testing.T) {
 		top + "/var/lib/doorward/setup/.config/systemd/user/openclaw-gateway.service": "[Service]\n",
 		tree + "/etc/profile":                                                         "export A=1\n",
 		top + "/etc/group":                                                            "doorward:x:999:ada\n",
-		top + "/usr/local/bin/openclaw" + before_:                                     "#!/bin/sh\n",
+		top + "/usr/local/bin/openclaw" + former:                                      "#!/bin/sh\n",
 	} {
 		if b, err := os.ReadFile(path); err != nil || string(b) != want {
 			t.Errorf("%s: %q %v", path, b, err)
@@ -510,7 +524,7 @@ func TestASetupAndItsUndoing(t *testing.T) {
 		}
 	}
 	for _, cmd := range []string{home + "/.npm-global/bin/codex", top + "/usr/local/bin/openclaw"} {
-		if !isWrapper(cmd) {
+		if !machine(t, top).ours(cmd, map[bool]string{true: "openclaw", false: "codex"}[strings.HasSuffix(cmd, "openclaw")]) {
 			t.Errorf("%s starts it outside still", cmd)
 		}
 	}
@@ -543,12 +557,10 @@ func TestASetupAndItsUndoing(t *testing.T) {
 	if err := r3.undoAll(); err != nil {
 		t.Fatalf("%v\n%s", err, strings.Join(r3.said, "\n"))
 	}
-	if diff := differ(before, look(t, top)); diff != "" {
+	if diff := differ(was, look(t, top)); diff != "" {
 		t.Errorf("undone it is another:\n%s", diff)
 	}
 }
-
-const before_ = before
 
 // A user unit runs outside of the cell as soon as it is back: the agent has no hand in it meanwhile.
 func TestAUnitComesBackAsItWas(t *testing.T) {
@@ -597,7 +609,8 @@ func TestACutAnywhereCanBeUndone(t *testing.T) {
 			t.Fatalf("cut at %d: %v", cutAt, err)
 		}
 		if cutAt%2 == 0 {
-			if err := machine(t, top).setUp(true); err != nil {
+			on := machine(t, top)
+			if err := on.setUp(on.j.Config.Person != ""); err != nil { // before the first record nothing was chosen
 				t.Fatalf("cut at %d, it does not go on: %v", cutAt, err)
 			}
 			resumed = true
@@ -651,9 +664,21 @@ func TestAMoveCutAnywhere(t *testing.T) {
 			defer home.Close()
 			defer tree.Close()
 			me := owner{os.Getuid(), os.Getgid()}
-			own := func(string) owner { return me }
+			move := func() {
+				t.Helper()
+				if _, err := moveAll(home, ".codex", tree, "home/.codex", me, me, me.UID); err != nil {
+					t.Fatal(err)
+				}
+			}
 			copyTo := func(dst string) {
-				if _, err := copyAll(home, ".codex", tree, dst, own); err != nil {
+				t.Helper()
+				if _, err := copyAll(home, ".codex", tree, dst, me, me.UID); err != nil {
+					t.Fatal(err)
+				}
+			}
+			stage := func(path string) {
+				t.Helper()
+				if err := os.Mkdir(top+path, 0o700); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -662,36 +687,41 @@ func TestAMoveCutAnywhere(t *testing.T) {
 			}
 			switch cutAt { // the states on the way
 			case 1: // half a copy
-				write(t, top+"/tree/home/.codex"+coming+"/a", "a", 0o600)
-			case 2: // a whole copy
-				copyTo("home/.codex" + coming)
-			case 3: // the old one gave way
-				copyTo("home/.codex" + coming)
-				if err := home.Rename(".codex", ".codex"+going); err != nil {
+				stage("/tree/home/.codex" + coming)
+				write(t, top+"/tree/home/.codex"+coming+"/"+inside+"/a", "a", 0o600)
+			case 2, 3: // a whole copy
+				stage("/tree/home/.codex" + coming)
+				copyTo("home/.codex" + coming + "/" + inside)
+				stage("/home/.codex" + going)
+				if cutAt == 2 {
+					break
+				}
+				if err := home.Rename(".codex", ".codex"+going+"/"+inside); err != nil { // the old one gave way
 					t.Fatal(err)
 				}
 			case 4: // the new one is in place, the old one half removed
 				copyTo("home/.codex")
-				if err := errors.Join(home.Rename(".codex", ".codex"+going), home.Remove(".codex"+going+"/a")); err != nil {
+				stage("/home/.codex" + going)
+				old := ".codex" + going + "/" + inside
+				if err := errors.Join(home.Rename(".codex", old), home.Remove(old+"/a")); err != nil {
 					t.Fatal(err)
 				}
 			case 5:
-				if _, err := moveAll(home, ".codex", tree, "home/.codex", me, own); err != nil {
-					t.Fatal(err)
-				}
+				move()
 			}
 			if cutAt%2 == 1 { // it goes on
-				if _, err := moveAll(home, ".codex", tree, "home/.codex", me, own); err != nil {
-					t.Fatal(err)
-				}
-				if exists(home, ".codex") || exists(home, ".codex"+going) || !exists(tree, "home/.codex/b/c") {
-					t.Error("it is not moved")
+				move()
+				for path, want := range map[string]bool{"/home/.codex": false, "/home/.codex" + going: false, "/tree/home/.codex/b/c": true,
+					"/tree/home/.codex" + coming: false} {
+					if _, err := os.Lstat(top + path); (err == nil) != want {
+						t.Errorf("%s: %v", path, err)
+					}
 				}
 			}
-			if aside, err := moveBack(home, ".codex", tree, "home/.codex", me, own); err != nil || aside != "" {
+			if aside, err := moveBack(home, ".codex", tree, "home/.codex", me); err != nil || aside != "" {
 				t.Fatalf("%q %v", aside, err)
 			}
-			if aside, err := moveBack(home, ".codex", tree, "home/.codex", me, own); err != nil || aside != "" {
+			if aside, err := moveBack(home, ".codex", tree, "home/.codex", me); err != nil || aside != "" {
 				t.Fatalf("again: %q %v", aside, err)
 			}
 			if diff := differ(before, look(t, top+"/home")); diff != "" {

@@ -59,10 +59,14 @@ func hostFiles(root *os.Root, hosts string) (skipped []string, err error) {
 	}
 	defer from.Close()
 	for _, f := range etcFiles {
-		if !exists(from, f) {
+		there, err := exists(from, f)
+		if err != nil {
+			return nil, err
+		}
+		if !there {
 			continue
 		}
-		some, err := copyAll(from, f, root, "etc/"+f, func(string) owner { return owner{} })
+		some, err := copyAll(from, f, root, "etc/"+f, owner{}, anyone)
 		if err != nil {
 			return nil, err
 		}
@@ -98,12 +102,10 @@ func homeOf(root *os.Root, home string, me owner) error {
 	if err := parents(root, rel, owner{}); err != nil {
 		return err
 	}
-	if !exists(root, rel) {
-		if err := root.Mkdir(rel, 0o700); err != nil {
-			return err
-		}
+	if err := makeFolder(root, rel, me); err != nil {
+		return err
 	}
-	return root.Lchown(rel, me.UID, me.GID)
+	return errors.Join(root.Chmod(rel, 0o700), root.Lchown(rel, me.UID, me.GID))
 }
 
 // debootstrap makes a tree with a Debian of its own.
@@ -155,12 +157,7 @@ func mountPoints(tree string, projects []string, p person) error {
 		if err := parents(root, rel, above); err != nil {
 			return err
 		}
-		if !exists(root, rel) {
-			if err := root.Mkdir(rel, 0o755); err != nil {
-				return err
-			}
-		}
-		if err := root.Lchown(rel, me.UID, me.GID); err != nil {
+		if err := makeFolder(root, rel, me); err != nil {
 			return err
 		}
 	}

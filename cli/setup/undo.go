@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/doorward/doorward/internal/wire"
 )
 
@@ -30,7 +32,8 @@ type undoing struct {
 	*setup
 	UndoOptions
 	keepHomes bool // what agents made in their homes is put beside, not removed
-	failed    bool
+	left      bool // something of a tree could not be moved back, so the tree stays
+	failed    []string
 }
 
 // Undo takes back all that setup has done, the last first.
@@ -55,6 +58,9 @@ func (s *setup) undo(ctx context.Context, again bool, o UndoOptions) error {
 	}
 	u.sayAccounts()
 	u.saySettings()
+	if err := u.stop(ctx); err != nil {
+		return err
+	}
 	if err := u.all(ctx); err != nil {
 		return err
 	}
@@ -84,17 +90,24 @@ func (s *setup) uninstall(ctx context.Context, again bool, o UndoOptions) error 
 	u.sayAccounts()
 	if again {
 		u.saySettings()
-		if err := u.all(ctx); err != nil {
-			return err
-		}
+	}
+	if err := u.stop(ctx); err != nil {
+		return err
 	}
 	if err := u.disableAll(ctx); err != nil { // also what somebody enabled by hand
 		return err
 	}
+	var err error
+	if again {
+		err = u.all(ctx)
+	}
 	if o.Purge {
-		if err := u.purge(); err != nil {
-			return err
-		}
+		err = errors.Join(err, u.purge())
+	}
+	if err != nil {
+		return err
+	}
+	if o.Purge {
 		s.Say("Doorward is out of use. The package goes with: apt purge doorward")
 		return nil
 	}
@@ -154,34 +167,83 @@ func (u *undoing) keeps(r *Record) bool {
 	return false
 }
 
-// all undoes every record, the last first. What does not work stays on record, and does not keep the others from being
-// undone, unless they are undone in vain: nothing moves out of a tree that is in use.
+// all undoes every record, the last first. What the agent has no hand in goes before what lies in its tree: whatever is
+// there, the person is no member any more, keys and stores are gone. What does not work stays on record, and keeps nothing
+// else from being undone.
 func (u *undoing) all(ctx context.Context) error {
-	for i := len(u.j.Records) - 1; i >= 0; i-- {
-		r := u.j.Records[i]
-		if u.keeps(r) {
-			continue
-		}
-		if err := u.one(ctx, r); err != nil {
-			u.failed = true
-			u.Note(string(r.Op) + " " + r.Path + r.Name + ": " + err.Error())
-			if r.Op == opStart || r.Op == opMove || r.Op == opAside {
-				return errStopped
+	for _, now := range []bool{false, true} {
+		for i := len(u.j.Records) - 1; i >= 0; i-- {
+			r := u.j.Records[i]
+			if u.keeps(r) || last(r.Op) != now {
+				continue
 			}
-			continue
-		}
-		u.j.Records = slices.Delete(u.j.Records, i, i+1)
-		if err := u.j.save(); err != nil {
-			return err
+			if err := u.one(ctx, r); errors.Is(err, errKept) {
+				continue
+			} else if err != nil {
+				u.fail(r, err)
+				continue
+			}
+			if u.Stopped && u.back(r) {
+				r.Done = false
+			} else {
+				u.j.Records = slices.Delete(u.j.Records, i, i+1)
+			}
+			if err := u.j.save(); err != nil {
+				return err
+			}
 		}
 	}
-	if u.failed {
-		return errStopped
+	if len(u.failed) > 0 {
+		return wire.Refuse(wire.CodeUnavailable, "all is undone but this: "+strings.Join(u.failed, "; "),
+			"what is said above; then the same command again")
 	}
 	if len(u.j.Records) == 0 {
 		return u.forget()
 	}
 	return nil
+}
+
+// last says whether what is undone lies in a tree or waits for what does: a service starts with its settings in place.
+func last(op opName) bool {
+	switch op {
+	case opDir, opTree, opCopy, opLink, opMove, opAside, opUnit, opCommand:
+		return true
+	}
+	return false
+}
+
+// back says whether a record is of what an agent that is left stopped gets back later.
+func (u *undoing) back(r *Record) bool {
+	switch r.Op {
+	case opCommand, opUnit:
+		return true
+	case opAside:
+		return isStart(r.Path)
+	case opDir:
+		return r.Path == u.aside()
+	}
+	return false
+}
+
+// fail says what was not undone, and what to do about it.
+func (u *undoing) fail(r *Record, err error) {
+	what := string(r.Op)
+	for _, s := range []string{r.Path, r.Name} {
+		if s != "" {
+			what += " " + s
+		}
+	}
+	u.failed = append(u.failed, what)
+	u.Note(what + ": " + err.Error())
+	var refused *wire.Error
+	if errors.As(err, &refused) && refused.Next != "" {
+		u.Note("  next: " + refused.Next)
+	}
+	if r.Op == opMove {
+		u.left = true
+		tree := u.tree(r.To)
+		u.Note("  it is left in " + tree + "; take from there what you want, then: rm -rf --one-file-system " + tree)
+	}
 }
 
 // forget removes the journal, and the folder of it if it was all there was.
@@ -209,7 +271,7 @@ func (u *undoing) one(ctx context.Context, r *Record) error {
 		return errors.Join(gone(os.Remove(r.Path)), os.RemoveAll(r.Path+".new"))
 	case opState:
 		for _, dir := range u.stores() {
-			if err := os.RemoveAll(dir); err != nil {
+			if err := u.remove(dir); err != nil {
 				return err
 			}
 		}
@@ -224,6 +286,8 @@ func (u *undoing) one(ctx context.Context, r *Record) error {
 		return u.undoTree(r)
 	case opCopy:
 		return u.undoCopy(r)
+	case opLink:
+		return u.undoLink(r)
 	case opMove:
 		return u.undoMove(r)
 	case opAside:
@@ -235,8 +299,8 @@ func (u *undoing) one(ctx context.Context, r *Record) error {
 	case opEnable:
 		_, err := u.run(ctx, nil, "systemctl", append([]string{"disable"}, r.Units...)...)
 		return err
-	case opStart:
-		return u.stop(ctx)
+	case opStart: // all was stopped first
+		return nil
 	case opAccount:
 		return u.undoAccount(r)
 	}
@@ -251,7 +315,8 @@ func gone(err error) error {
 }
 
 // stop stops cells, then sockets, then all else, as the package's removal does: a daemon that still dials another would
-// have systemd start that one again, which cancels the stop of its sockets.
+// have systemd start that one again, which cancels the stop of its sockets. It stops them whatever the journal says, and
+// goes by the kernel's word: with a cell that lives nothing of a tree is touched.
 func (u *undoing) stop(ctx context.Context) error {
 	for _, what := range [][]string{{"stop", "doorward-cell@*.service"}, {"stop", "doorward-*.socket"}, {"stop", "doorward.target"},
 		{"stop", "doorward-*.service"}, {"stop", "doorward*.slice"}} {
@@ -261,14 +326,11 @@ func (u *undoing) stop(ctx context.Context) error {
 	}
 	_, _ = u.run(ctx, nil, "systemctl", "revert", "doorward-cell@"+u.j.Config.Cell+".service") // its limits of this boot
 	_, _ = u.run(ctx, nil, "systemctl", "reset-failed", "doorward*")                           // fails where there is none
-	return nil
+	return u.ended()
 }
 
 // disableAll has no unit of Doorward start by itself, whoever enabled it.
 func (u *undoing) disableAll(ctx context.Context) error {
-	if err := u.stop(ctx); err != nil {
-		return err
-	}
 	said, err := u.run(ctx, nil, "systemctl", "list-unit-files", "--plain", "--no-legend", "--state=enabled", "doorward*")
 	if err != nil && said != "" {
 		return err
@@ -298,9 +360,14 @@ func (u *undoing) undoAccount(r *Record) error {
 	return nil
 }
 
-// undoTree removes a cell's tree. What the agent made in its home is the person's work, so it is put beside first.
+// undoTree removes a cell's tree. What the agent made in its home is the person's work, so it is put beside first. What
+// cannot be looked at counts as such work: then the tree stays.
 func (u *undoing) undoTree(r *Record) error {
-	if err := os.RemoveAll(r.Path + ".new"); err != nil {
+	if u.left {
+		return wire.Refuse(wire.CodeUnavailable, "it may have what was not moved back, and is kept",
+			"take from "+r.Path+" what you want, then: rm -rf --one-file-system "+r.Path)
+	}
+	if err := errors.Join(u.ended(), u.remove(r.Path+".new")); err != nil {
 		return err
 	}
 	tree, err := os.OpenRoot(r.Path)
@@ -308,69 +375,146 @@ func (u *undoing) undoTree(r *Record) error {
 		return gone(err)
 	}
 	defer tree.Close()
-	if u.keepHomes && u.used(tree, u.inTree(".")) {
-		kept := filepath.Join(u.person.home, "doorward-"+r.Name+"-"+time.Now().UTC().Format("20060102-150405"))
+	if u.keepHomes {
+		if err := u.keepHome(tree, r.Name); err != nil {
+			return wire.Refuse(wire.CodeUnavailable, "the cell's home cannot be kept, so the tree is: "+err.Error(),
+				"take from "+r.Path+" what you want, then: rm -rf --one-file-system "+r.Path)
+		}
+	}
+	return u.remove(r.Path)
+}
+
+// keepHome copies what is in the home of a tree into the person's.
+func (u *undoing) keepHome(tree *os.Root, cell string) error {
+	d, name, err := walk(tree, u.inTree("."))
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	// A home that is a link, or not there, was moved elsewhere in the tree, with the work in it.
+	if st, err := d.lstat(name); err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return errors.Join(d.wrong("list", name, errors.New("no folder")), err)
+	}
+	if used, err := isUsed(d, name); err != nil || !used {
+		return err
+	}
+	home, err := os.OpenRoot(u.person.home)
+	if err != nil {
+		return err
+	}
+	defer home.Close()
+	kept := "doorward-" + cell + "-" + time.Now().UTC().Format("20060102-150405")
+	if _, err := copyAll(tree, u.inTree("."), home, kept, u.person.owner(), anyone); err != nil {
+		return err
+	}
+	u.Note("what was in the cell's home is kept in " + filepath.Join(u.person.home, kept))
+	return nil
+}
+
+// isUsed says whether a folder has files in it or below it: what setup has put there is gone by now.
+func isUsed(d folder, name string) (bool, error) {
+	sub, err := d.sub(name)
+	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer sub.Close()
+	names, err := sub.Readdirnames(-1)
+	for _, n := range names {
+		if used, err := isUsed(sub, n); err != nil || used {
+			return used, err
+		}
+	}
+	return false, err
+}
+
+// inTreeOf calls do with the tree of a cell, if it is there, and nobody in it.
+func (u *undoing) inTreeOf(cell string, do func(tree *os.Root) error) error {
+	if err := u.ended(); err != nil {
+		return err
+	}
+	tree, err := os.OpenRoot(u.tree(cell))
+	if err != nil {
+		return gone(err)
+	}
+	defer tree.Close()
+	return do(tree)
+}
+
+// undoCopy takes an agent's program out of a tree, and the link by which it was found.
+func (u *undoing) undoCopy(r *Record) error {
+	return u.inTreeOf(r.To, func(tree *os.Root) error {
+		return errors.Join(u.unlink(tree, r.Path), removeAll(tree, u.inTree(r.Path)), removeAll(tree, u.inTree(r.Path)+coming))
+	})
+}
+
+func (u *undoing) undoLink(r *Record) error {
+	return u.inTreeOf(r.To, func(tree *os.Root) error { return u.unlink(tree, r.Path) })
+}
+
+func (u *undoing) unlink(tree *os.Root, rel string) error {
+	d, name, err := walk(tree, u.inTree(".local/bin/"+filepath.Base(rel)))
+	if err != nil {
+		return gone(err)
+	}
+	defer d.Close()
+	want := filepath.Join(u.person.home, rel)
+	b := make([]byte, len(want)+1)
+	if n, err := unix.Readlinkat(d.at(), name, b); err != nil || string(b[:n]) != want {
+		return nil
+	}
+	return d.wrong("remove", name, unix.Unlinkat(d.at(), name, 0))
+}
+
+func (u *undoing) undoMove(r *Record) error {
+	return u.inTreeOf(r.To, func(tree *os.Root) error {
 		home, err := os.OpenRoot(u.person.home)
 		if err != nil {
 			return err
 		}
 		defer home.Close()
-		rel, _ := below(u.person.home, kept)
-		own := func(string) owner { return u.person.owner() }
-		if _, err := copyAll(tree, u.inTree("."), home, rel, own); err != nil {
-			return err
+		if r.Done {
+			if err := u.lookFor(home, tree, r); err != nil {
+				return err
+			}
 		}
-		u.Note("what was in the cell's home is kept in " + kept)
-	}
-	return os.RemoveAll(r.Path)
-}
-
-// used says whether a cell's home has files that setup has not put there: what it did is undone by now.
-func (u *undoing) used(tree *os.Root, rel string) bool {
-	names, err := list(tree, rel)
-	if err != nil {
-		return false
-	}
-	return slices.ContainsFunc(names, func(name string) bool {
-		p := filepath.Join(rel, name)
-		st, err := tree.Lstat(p)
-		return err == nil && (!st.IsDir() || u.used(tree, p))
+		aside, err := moveBack(home, r.Path, tree, u.inTree(r.Path), u.person.owner())
+		u.sayAside(r, aside)
+		return err
 	})
 }
 
-// undoCopy takes an agent's program out of a tree, and the link by which it was found.
-func (u *undoing) undoCopy(r *Record) error {
-	tree, err := os.OpenRoot(u.tree(r.To))
-	if err != nil {
-		return gone(err)
+// lookFor looks for what was moved. Without the cell's home it was taken elsewhere in the tree; without it alone, it may
+// have been, and the tree stays.
+func (u *undoing) lookFor(home, tree *os.Root, r *Record) error {
+	in := u.inTree(".")
+	there, err := exists(tree, in)
+	if err == nil && !there {
+		err = fmt.Errorf("%s is not there any more", filepath.Join(u.tree(r.To), in))
 	}
-	defer tree.Close()
-	link := u.inTree(".local/bin/" + filepath.Base(r.Path))
-	if to, err := tree.Readlink(link); err == nil && to == filepath.Join(u.person.home, r.Path) {
-		if err := tree.Remove(link); err != nil {
-			return err
-		}
-	}
-	return errors.Join(tree.RemoveAll(u.inTree(r.Path)), tree.RemoveAll(u.inTree(r.Path)+coming))
-}
-
-func (u *undoing) undoMove(r *Record) error {
-	home, tree, err := u.homes()
 	if err != nil {
 		return err
 	}
-	defer home.Close()
-	defer tree.Close()
-	own := func(rel string) owner {
-		if o, ok := r.Owners[rel]; ok {
-			return o
+	for _, at := range []struct {
+		root *os.Root
+		path string
+	}{{tree, u.inTree(r.Path)}, {tree, u.inTree(r.Path) + going}, {home, r.Path}, {home, r.Path + going}} {
+		if there, err := exists(at.root, at.path); err != nil || there {
+			return err
 		}
-		return u.person.owner()
 	}
-	aside, err := moveBack(home, r.Path, tree, u.inTree(r.Path), u.person.owner(), own)
-	u.sayAside(r, aside)
+	err = fmt.Errorf("~/%s is not in the cell any more, where setup put it", r.Path)
+	if !u.Purge {
+		u.Note(err.Error())
+		return errKept
+	}
 	return err
 }
+
+// errKept is of a record that stays, with the tree that it is of, and is no failure.
+var errKept = errors.New("kept")
 
 func (u *undoing) sayAside(r *Record, aside string) {
 	if aside != "" {
@@ -380,7 +524,7 @@ func (u *undoing) sayAside(r *Record, aside string) {
 
 func (u *undoing) undoAside(r *Record) error {
 	// What starts a service stays away where the agent is to stay stopped; its file is only a file.
-	if u.Stopped && strings.Contains(r.Path, ".wants/") {
+	if u.Stopped && isStart(r.Path) {
 		return nil
 	}
 	home, kept, err := u.homeAnd(u.aside())
@@ -389,11 +533,13 @@ func (u *undoing) undoAside(r *Record) error {
 	}
 	defer home.Close()
 	defer kept.Close()
-	me := u.person.owner()
-	aside, err := moveBack(home, r.Path, kept, r.Path, me, func(string) owner { return me })
+	aside, err := moveBack(home, r.Path, kept, r.Path, u.person.owner())
 	u.sayAside(r, aside)
 	return err
 }
+
+// isStart says whether a unit file is the link by which the unit starts by itself.
+func isStart(path string) bool { return strings.Contains(path, ".wants/") }
 
 func (u *undoing) undoUnit(ctx context.Context, r *Record) error {
 	if len(r.Units) == 0 {
@@ -417,30 +563,64 @@ func (u *undoing) undoCommand(r *Record) error {
 		return gone(err)
 	}
 	defer in.Close()
-	if err := in.RemoveAll(rel + coming); err != nil {
+	d, name, err := walk(in, rel)
+	if err != nil {
+		return gone(err)
+	}
+	defer d.Close()
+	is, err1 := d.has(name)
+	was, err2 := d.has(name + before)
+	if err := errors.Join(err1, err2, gone(d.wrong("remove", name+coming, unix.Unlinkat(d.at(), name+coming, 0)))); err != nil {
 		return err
 	}
+	ours := u.ours(r.Path, r.Name) || u.isStopped(r.Path, r.Name)
 	switch {
-	case !exists(in, rel+before): // never replaced, or back already, or its installer has removed it
-		if isWrapper(r.Path) && !u.Stopped {
-			return in.Remove(rel)
+	case !was && ours && u.inSettings(r, rel): // the former comes back with them
+		return errors.Join(d.wrong("remove", name, unix.Unlinkat(d.at(), name, 0)), u.prune(in, rel))
+	case !was: // never replaced, or back already, or its installer has removed it
+		if ours && !u.Stopped {
+			return d.wrong("remove", name, unix.Unlinkat(d.at(), name, 0))
 		}
 		return nil
-	case exists(in, rel) && !isWrapper(r.Path): // its installer has put a new one there
+	case is && !ours: // its installer has put a new one there
 		u.Note(r.Path + " is a new one; the former is removed")
-		return in.Remove(rel + before)
+		return d.wrong("remove", name+before, unix.Unlinkat(d.at(), name+before, 0))
 	case u.Stopped:
 		return put(in, rel, stopped(r.Name, r.Path), own)
 	}
-	return in.Rename(rel+before, rel)
+	return d.wrong("rename", name+before, unix.Renameat(d.at(), name+before, d.at(), name))
 }
 
-// purge removes what the daemons and the admin have made.
-func (u *undoing) purge() error {
-	for _, path := range []string{u.state, filepath.Join(u.etc, "cells"), u.key("store-key"), u.key("checkpoint-key")} {
-		if err := os.RemoveAll(path); err != nil {
-			return err
+func (u *undoing) inSettings(r *Record, rel string) bool {
+	return slices.ContainsFunc(u.j.Found, func(f Found) bool { return f.Name == r.Name && f.inSettings(rel) })
+}
+
+// prune removes the folders above a path, as long as they are empty: they were made for it alone.
+func (u *undoing) prune(in *os.Root, rel string) error {
+	for dir := filepath.Dir(rel); dir != "."; dir = filepath.Dir(dir) {
+		d, name, err := walk(in, dir)
+		if err != nil {
+			return gone(err)
+		}
+		err = unix.Unlinkat(d.at(), name, unix.AT_REMOVEDIR)
+		_ = d.Close()
+		if err != nil {
+			return nil
 		}
 	}
 	return nil
+}
+
+// purge removes what the daemons and the admin have made. A tree with what could not be given back stays, and the journal,
+// which knows of it.
+func (u *undoing) purge() error {
+	paths := append(u.stores(), filepath.Join(u.etc, "cells"), u.key("store-key"), u.key("checkpoint-key"))
+	if len(u.failed) == 0 {
+		paths = append(paths, u.state)
+	}
+	var errs []error
+	for _, path := range paths {
+		errs = append(errs, u.remove(path))
+	}
+	return errors.Join(errs...)
 }
