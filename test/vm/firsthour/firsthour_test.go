@@ -79,7 +79,6 @@ func newcomer(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(t, "chown", "-R", "ada:ada", home)
-	must(t, "chown", "root:root", home+"/.codex/log/tui.log") // as a careless sudo leaves it
 	r := as(t, codex, "--version")
 	if r.code != 0 || !strings.Contains(r.out, "codex") {
 		t.Fatalf("control: the agent does not run before: %v", r)
@@ -119,6 +118,12 @@ func cutOff(t *testing.T, gh *github.Server, installed map[string]string) {
 	if err := os.WriteFile("/root/setup.toml", []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	must(t, "chown", "root:root", home+"/.codex/log/tui.log") // as a careless sudo leaves it, or who wants it read by root
+	if r := as(t, "sudo", "doorward", "setup", "--config", "/root/setup.toml"); r.code == 0 ||
+		!strings.Contains(r.out, "belongs to another user") {
+		t.Errorf("a file of root's among the settings: %v", r)
+	}
+	must(t, "chown", "ada:ada", home+"/.codex/log/tui.log")
 	for _, at := range []string{"make the root tree", "move Codex", "start Doorward", ""} {
 		if at != "" {
 			killed(t, at)
