@@ -53,16 +53,14 @@ func (s *Store) migrate() error {
 		return fmt.Errorf("migrate it: put the new one in its place: %w; nothing has changed", err)
 	}
 	killedAt(-1)
-	if err := syncFolder(filepath.Dir(dir)); err != nil {
-		to.folder.close()
-		to.wipe()
-		return fmt.Errorf("%w: whether it is migrated is not certain to outlive a power cut: %w", ErrCorrupt, err)
-	}
 	old := s.folder
 	to.folder.path = dir
 	s.folder, s.header, s.sealer, s.accounts = to.folder, to.header, to.sealer, to.accounts
 	s.index, s.checkpoint = to.index, to.checkpoint
 	old.close()
+	if err := syncFolder(filepath.Dir(dir)); err != nil { // the old one stays too, until it is known which of them does
+		return fmt.Errorf("it is migrated, and whether that outlives a power cut is not certain: %w; restart doorward-authd.service", err)
+	}
 	_ = discard(next) // it is sealed like the new one, and the next start tries again
 	return nil
 }

@@ -301,13 +301,14 @@ func (m *Method) Arg(name string) (*Arg, bool) {
 }
 
 // Meaning is the SHA-256 of all that a person's decision about m can rest on: its class and reach, the arguments with
-// their types and bounds, those that a grant may limit, the requests it may send. What a grant or a setting was decided
-// for is known by it, so that a newer description of the same name does not inherit what was allowed of the older. Words
-// that are only shown, the labels of its answer, the vendor's permissions and the look-up afterwards do not count: none of
-// them lets a call do more. A field that is added to Method or Arg counts until it is taken out here.
+// their types and bounds, those that a grant may limit, the requests it may send, the labels of its answer, by which other
+// calls ask, and the look-up that settles it, by which a call counts as not run. What a grant or a setting was decided for is
+// known by it, so that a newer description of the same name does not inherit what was allowed of the older. Words that are
+// only shown and the vendor's permissions do not count: none of them lets anything do more. A field that is added to
+// Method or Arg counts until it is taken out here.
 func (m *Method) Meaning() wire.Digest {
 	k := *m
-	k.Summary, k.Labels, k.Scopes, k.Once, k.Settle = "", nil, nil, "", nil
+	k.Summary, k.Scopes, k.Once = "", nil, ""
 	k.Args = slices.Clone(m.Args)
 	for i := range k.Args {
 		k.Args[i].Label, k.Args[i].Help = "", ""
