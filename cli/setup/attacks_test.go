@@ -598,6 +598,36 @@ func TestWhatTheAgentWroteIsNoOtherUsers(t *testing.T) {
 	}
 }
 
+// A file of root's among the settings is refused, and one among the programs is copied only if all may read it.
+func TestRootsFilesStayRoots(t *testing.T) {
+	for path, c := range map[string]struct {
+		mode os.FileMode
+		bad  bool
+	}{
+		".codex/x": {0o600, true},
+		".codex/y": {0o644, true}, // it would come back as the person's
+		".npm-global/lib/node_modules/@openai/codex/x": {0o600, true},
+		".npm-global/lib/node_modules/@openai/codex/y": {0o644, false}, // as "sudo npm install" leaves it
+	} {
+		top := inMemory(t)
+		populate(t, top)
+		write(t, top+"/home/ada/"+path, "of another", c.mode)
+		if err := os.Chown(top+"/home/ada/"+path, 1234, 1235); err != nil {
+			t.Skip(err)
+		}
+		_, err := with(t, top, "codex")
+		there := isThere(top + "/var/lib/doorward/cells/work" + top + "/home/ada/" + path)
+		if c.bad {
+			refused(t, err, "belongs to another user")
+		} else if err != nil {
+			t.Errorf("control: %v", err)
+		}
+		if there == c.bad {
+			t.Errorf("%s in the cell: %v", path, there)
+		}
+	}
+}
+
 // A project is no folder of what starts an agent.
 func TestNoProjectHoldsWhatStartsAnAgent(t *testing.T) {
 	for project, bad := range map[string]bool{"tools": true, "tools/bin": true, "tools/lib": true, "tools/sub": true, "go": true,
@@ -638,6 +668,12 @@ func TestAnUpdateReplacesTheCommand(t *testing.T) {
 
 // Nothing is removed through what is mounted, of whatever file system.
 func TestNothingIsRemovedThroughAMount(t *testing.T) {
+	top, home := inMemory(t), "/home/ada"
+	populate(t, top)
+	write(t, top+"/proc/self/mountinfo", "23 22 8:1 /p "+top+home+"/.codex/deep rw - ext4 /dev/sda1 rw\n", 0o644)
+	if refused(t, machine(t, top).setUp(false), "umount"); !isThere(top + home + "/.codex/deep/er/file") {
+		t.Error("it was removed through a mount among the settings")
+	}
 	for _, at := range []string{"/var/lib/doorward/cells/work/srv/a b", "/var/lib/doorward/cells/work", "/var/lib/doorward/authd"} {
 		top, home, tree := made(t)
 		write(t, tree+"/srv/a b/file", "of a project", 0o600)

@@ -70,7 +70,15 @@ func (d folder) sub(name string) (folder, error) {
 
 // rename moves a name to one that is not there.
 func (d folder) rename(name string, to folder, as string) error {
-	return d.wrong("rename", name, unix.Renameat2(d.at(), name, to.at(), as, unix.RENAME_NOREPLACE))
+	err := unix.Renameat2(d.at(), name, to.at(), as, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EINVAL) { // a file system that cannot say so at once, as NFS
+		there, e := to.has(as)
+		if e != nil || there {
+			return errors.Join(e, to.wrong("rename", as, unix.EEXIST))
+		}
+		err = unix.Renameat(d.at(), name, to.at(), as)
+	}
+	return d.wrong("rename", name, err)
 }
 
 func (d folder) removeAll(name string) error {
@@ -153,6 +161,7 @@ func removeAll(in *os.Root, p string) error {
 type copier struct {
 	as      owner // whose the copies are
 	only    int   // the user whose the files must be
+	public  bool  // or whom all users may read
 	entries int
 	bytes   int64
 	skipped []string // what is neither file, folder nor link
@@ -230,6 +239,10 @@ func tooMuch(where string) error {
 // mayTake refuses what is another user's: root would read it for whoever has put it there, and give it to them.
 func (c *copier) mayTake(where string, st *unix.Stat_t) error {
 	if c.only == anyone || int(st.Uid) == c.only {
+		return nil
+	}
+	if kind := st.Mode & unix.S_IFMT; c.public && (kind == unix.S_IFLNK || kind == unix.S_IFREG && st.Mode&0o4 != 0 ||
+		kind == unix.S_IFDIR && st.Mode&0o5 == 0o5) {
 		return nil
 	}
 	return wire.Refuse(wire.CodeNotAllowed, fmt.Sprintf("%s belongs to another user, %d, and is not taken along", where, st.Uid),
@@ -451,14 +464,15 @@ func (s *stage) close() {
 	}
 }
 
-// copyAll copies a path to one that is not there. What is there of a copy that was cut is removed.
+// copyAll copies a path to one that is not there. What is there of a copy that was cut is removed. Files of others than only
+// are copied where all may read them.
 func copyAll(from *os.Root, src string, to *os.Root, dst string, as owner, only int) (skipped []string, err error) {
 	m, err := between(from, src, to, dst)
 	if err != nil {
 		return nil, err
 	}
 	defer m.close()
-	c := copier{as: as, only: only}
+	c := copier{as: as, only: only, public: true}
 	if err := m.copy(&c); err != nil {
 		return c.skipped, err
 	}

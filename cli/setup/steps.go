@@ -459,7 +459,7 @@ func (s *setup) moved(r Record) (bool, error) {
 		return false, err
 	}
 	defer home.Close()
-	return false, movable(home, r.Path, s.person.uid)
+	return false, errors.Join(movable(home, r.Path, s.person.uid), s.unmounted(filepath.Join(s.person.home, r.Path)))
 }
 
 // movable refuses a setting that is not as it seems, before anything is done: one that is a link would leave outside what it

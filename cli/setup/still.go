@@ -179,7 +179,7 @@ func (p places) unmounted(dir string) error {
 		}
 		at := octal.Replace(fields[4])
 		if _, ok := below(dir, at); ok || at == dir {
-			return wire.Refuse(wire.CodeUnavailable, "not removed: "+at+" is mounted there", "umount "+at+"; then the same command again")
+			return wire.Refuse(wire.CodeUnavailable, dir+" is not removed: "+at+" is mounted there", "umount "+at+"; then the same command again")
 		}
 	}
 	return lines.Err()

@@ -430,12 +430,13 @@ func isUsed(d folder, name string) (bool, error) {
 	return false, err
 }
 
-// inTreeOf calls do with the tree of a cell, if it is there, and nobody in it.
-func (u *undoing) inTreeOf(cell string, do func(tree *os.Root) error) error {
-	if err := u.ended(); err != nil {
+// inTreeOf calls do with the tree of a record's cell, if it is there, and nobody in it, and nothing mounted on what is to be
+// removed from it.
+func (u *undoing) inTreeOf(r *Record, do func(tree *os.Root) error) error {
+	if err := errors.Join(u.ended(), u.unmounted(filepath.Join(u.tree(r.To), u.inTree(r.Path)))); err != nil {
 		return err
 	}
-	tree, err := os.OpenRoot(u.tree(cell))
+	tree, err := os.OpenRoot(u.tree(r.To))
 	if err != nil {
 		return gone(err)
 	}
@@ -445,13 +446,13 @@ func (u *undoing) inTreeOf(cell string, do func(tree *os.Root) error) error {
 
 // undoCopy takes an agent's program out of a tree, and the link by which it was found.
 func (u *undoing) undoCopy(r *Record) error {
-	return u.inTreeOf(r.To, func(tree *os.Root) error {
+	return u.inTreeOf(r, func(tree *os.Root) error {
 		return errors.Join(u.unlink(tree, r.Path), removeAll(tree, u.inTree(r.Path)), removeAll(tree, u.inTree(r.Path)+coming))
 	})
 }
 
 func (u *undoing) undoLink(r *Record) error {
-	return u.inTreeOf(r.To, func(tree *os.Root) error { return u.unlink(tree, r.Path) })
+	return u.inTreeOf(r, func(tree *os.Root) error { return u.unlink(tree, r.Path) })
 }
 
 func (u *undoing) unlink(tree *os.Root, rel string) error {
@@ -469,7 +470,7 @@ func (u *undoing) unlink(tree *os.Root, rel string) error {
 }
 
 func (u *undoing) undoMove(r *Record) error {
-	return u.inTreeOf(r.To, func(tree *os.Root) error {
+	return u.inTreeOf(r, func(tree *os.Root) error {
 		home, err := os.OpenRoot(u.person.home)
 		if err != nil {
 			return err
