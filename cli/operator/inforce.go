@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doorward/doorward/cli/operator/machine"
+	"github.com/doorward/doorward/cli/setup"
 	"github.com/doorward/doorward/internal/describe"
 	"github.com/doorward/doorward/internal/wire"
 )
@@ -29,13 +30,32 @@ func (a *app) findings() []machine.Finding {
 	said := answers()
 	m := machine.Look(vendors)
 	out := slices.Concat(machine.Kernel(), []machine.Finding{found, machine.Disk()}, m.Versions(dir), m.Units(said.vendors()),
-		m.Sockets(), said.findings, policyInForce(dir, said), cellsArmed(said))
+		m.Sockets(), said.findings, policyInForce(dir, said), cellsArmed(said), agentsInside())
 	l, err := machine.Listen()
 	if err != nil {
 		return append(out, machine.Not("wall", "walls: %v", err))
 	}
 	defer l.Close()
 	return slices.Concat(out, m.Walls(l), m.Payloads(), cellWalls(said, l))
+}
+
+// agentsInside says whether what setup took into the cell is outside of it again.
+func agentsInside() []machine.Finding {
+	const check = "setup.agents"
+	if os.Geteuid() != 0 {
+		return nil // the journal is root's
+	}
+	again, set, err := setup.Outside()
+	switch {
+	case err != nil:
+		return []machine.Finding{machine.Bad(check, "doorward setup", "what setup has done: %s", machine.Detail(err.Error()))}
+	case !set:
+		return nil
+	case len(again) > 0:
+		return []machine.Finding{machine.Bad(check, "rename settings that were made anew, then: doorward setup",
+			"outside of the cell again: %s", machine.Detail(strings.Join(again, ", ")))}
+	}
+	return []machine.Finding{machine.Ok(check, "agents start in the cell, and their settings are there")}
 }
 
 // descriptions are the vendors that have one that can be read, and the folder of those, empty where there is none.

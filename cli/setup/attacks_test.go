@@ -656,9 +656,14 @@ func TestAnUpdateReplacesTheCommand(t *testing.T) {
 	cmd := top + "/usr/local/bin/openclaw"
 	must(t, os.Remove(cmd))
 	write(t, cmd, "#!/bin/sh\nnew\n", 0o755)
+	write(t, top+"/home/ada/.codex/config.toml", "anew", 0o600)
 	r := machine(t, top)
-	if must(t, r.setUp(true)); !r.ours(cmd, "openclaw") {
-		t.Error("it starts outside still")
+	if again, err := r.outside(); err != nil || !slices.Equal(again, []string{top + "/home/ada/.codex", cmd}) {
+		t.Errorf("outside again: %q %v", again, err)
+	}
+	must(t, os.RemoveAll(top+"/home/ada/.codex"), r.setUp(true))
+	if again, err := r.outside(); err != nil || len(again) > 0 || !r.ours(cmd, "openclaw") {
+		t.Errorf("it starts outside still: %q %v", again, err)
 	}
 	must(t, machine(t, top).undoAll())
 	if b, err := os.ReadFile(cmd); err != nil || string(b) != "#!/bin/sh\nnew\n" || isThere(cmd+before) {

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -179,7 +180,8 @@ func (p places) unmounted(dir string) error {
 		}
 		at := octal.Replace(fields[4])
 		if _, ok := below(dir, at); ok || at == dir {
-			return wire.Refuse(wire.CodeUnavailable, dir+" is not removed: "+at+" is mounted there", "umount "+at+"; then the same command again")
+			return wire.Refuse(wire.CodeUnavailable, dir+" is not removed: "+at+" is mounted there",
+				"umount "+at+"; then the same command again")
 		}
 	}
 	return lines.Err()
@@ -197,4 +199,42 @@ func (p places) remove(dir string) error {
 		return wire.Refuse(wire.CodeInternal, fmt.Sprintf("remove %s: %v", dir, err), "rm -rf --one-file-system "+dir)
 	}
 	return nil
+}
+
+// Outside says what of the agents that were taken into the cell is outside of it again: a command that an update has put back,
+// settings that were made anew. None where nothing is set up.
+func Outside() (again []string, set bool, err error) {
+	s, set, err := start(Calls{}, Options{})
+	if err != nil || !set {
+		return nil, set, err
+	}
+	again, err = s.outside()
+	return again, true, err
+}
+
+func (s *setup) outside() ([]string, error) {
+	home, err := os.OpenRoot(s.person.home)
+	if err != nil {
+		return nil, err
+	}
+	defer home.Close()
+	var again []string
+	for _, r := range s.j.Records {
+		switch {
+		case r.Op == opCommand && r.Done && !s.ours(r.Path, r.Name):
+			again = append(again, r.Path)
+		case (r.Op == opMove || r.Op == opAside) && r.Done:
+			// A folder above a command of setup's is there for that.
+			mine := slices.ContainsFunc(s.j.Records, func(c *Record) bool {
+				_, in := below(filepath.Join(s.person.home, r.Path), c.Path)
+				return c.Op == opCommand && in
+			})
+			if there, err := exists(home, r.Path); err != nil {
+				return nil, err
+			} else if there && !mine {
+				again = append(again, filepath.Join(s.person.home, r.Path))
+			}
+		}
+	}
+	return again, nil
 }
