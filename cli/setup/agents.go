@@ -35,6 +35,14 @@ var agents = []agent{
 		units: []string{"openclaw-gateway", "openclaw-node", "moltbot-gateway", "clawdbot-gateway"}},
 }
 
+func agentNames() []string {
+	var names []string
+	for _, a := range agents {
+		names = append(names, a.name)
+	}
+	return names
+}
+
 // programPlaces are folders of commands in a home, where npm, its relatives and the agents' own installers put them.
 var programPlaces = []string{".local/bin", "bin", ".npm-global/bin", ".npm-packages/bin", ".node/bin", ".opencode/bin",
 	".bun/bin", ".volta/bin", ".local/share/pnpm", ".claude/local", ".nvm/versions/node/*/bin",

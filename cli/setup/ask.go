@@ -3,7 +3,6 @@
 package setup
 
 import (
-	"context"
 	"fmt"
 	"net/url"
 	"slices"
@@ -11,9 +10,6 @@ import (
 
 	"github.com/doorward/doorward/internal/wire"
 )
-
-// MaxQuestions is the most that a person is asked, whether to begin, the secret and the decision on the account included.
-const MaxQuestions = 8
 
 // ask asks for a configuration. What has a good default is not asked; a file says it.
 func (s *setup) ask() error {
@@ -44,7 +40,6 @@ func (s *setup) ask() error {
 }
 
 func (s *setup) question(q string) (string, error) {
-	s.asked++
 	line, err := s.Question(q)
 	return strings.TrimSpace(line), err
 }
@@ -153,82 +148,4 @@ func account(words []string) (*Account, error) {
 		return bad("a calendar has a server of its own", "write it as: dav https://cal.example.org/dav")
 	}
 	return a, nil
-}
-
-// prove ends a setup with what was it all for: the agent's programs, and a read of the account, in the cell and through
-// the real units.
-func (s *setup) prove(ctx context.Context) error {
-	c := &s.j.Config
-	var failed []string
-	say := func(what, said string, code int, err error, next string) {
-		said = strings.Join(strings.Fields(said), " ")
-		if r := []rune(said); len(r) > 300 {
-			said = string(r[:300]) + "…"
-		}
-		switch {
-		case err != nil:
-			said = err.Error()
-		case code == 0:
-			s.Say("passed: %s", what)
-			return
-		}
-		failed = append(failed, what)
-		s.Say("FAILED: %s: exit code %d: %s", what, code, said)
-		s.Say("        next: %s", next)
-	}
-	for _, f := range s.j.Found {
-		if len(f.Commands) == 0 {
-			continue
-		}
-		said, code, err := s.InCell(ctx, c.Cell, []string{f.Name, "--version"})
-		say(fmt.Sprintf("%s starts in cell %s", f.Title, c.Cell), said, code, err,
-			"doorward shell "+c.Cell+", and install it there, in ~/.local/bin")
-	}
-	if a := c.Account; a != nil {
-		words, err := s.TestCall(a.Connector, a.Name)
-		if err != nil {
-			return err
-		}
-		said, code, err := s.InCell(ctx, c.Cell, words)
-		next := "doorward account test " + a.Name
-		if code == 7 || strings.Contains(said, string(wire.CodeNotConnected)) {
-			next = "doorward pending; doorward approve ID; then doorward setup again"
-		}
-		say("from cell "+c.Cell+": "+strings.Join(words, " "), said, code, err, next)
-	}
-	for _, line := range s.last() {
-		s.Say("%s", line)
-	}
-	if len(failed) > 0 {
-		return wire.Refuse(wire.CodeUnavailable, "it is set up, and this does not work: "+strings.Join(failed, "; "),
-			"what is said above; doorward setup goes on from there")
-	}
-	return nil
-}
-
-// last is what a person does from here on.
-func (s *setup) last() []string {
-	c := &s.j.Config
-	what := "bash"
-	for _, f := range s.j.Found {
-		if len(f.Commands) > 0 {
-			what = f.Name
-			break
-		}
-	}
-	out := []string{"It is set up. How " + s.person.name + " works: doorward run " + c.Cell + " -- " + what}
-	if r := s.j.find(&Record{Op: opMember, Name: s.person.name}); r != nil {
-		out = append(out, s.person.name+" is new in group "+group+": log in again first, or that is refused")
-	}
-	return append(out, "What waits: doorward pending. To take all of this back: doorward setup --undo, or doorward uninstall")
-}
-
-// accountLines are accounts for a person to see.
-func accountLines(all []wire.Account) []string {
-	var out []string
-	for _, a := range all {
-		out = append(out, fmt.Sprintf("account %s of %s at %s", a.Name, a.Vendor, a.Base.Host))
-	}
-	slices.Sort(out)
-	return out
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -148,8 +149,8 @@ func (c *Config) fill() error {
 		return fmt.Errorf("projects: more than %d", maxProjects)
 	}
 	for _, name := range c.Agents {
-		if !known(name) {
-			return fmt.Errorf("agents: %.40q is none of %s", name, strings.Join(knownNames(), ", "))
+		if names := agentNames(); !slices.Contains(names, name) {
+			return fmt.Errorf("agents: %.40q is none of %s", name, strings.Join(names, ", "))
 		}
 	}
 	for _, w := range c.Workers {
@@ -177,55 +178,4 @@ func isName(s string) bool {
 	return s != "" && len(s) <= 32 && !strings.ContainsFunc(s, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9')
 	})
-}
-
-func knownNames() []string {
-	var names []string
-	for _, a := range agents {
-		names = append(names, a.name)
-	}
-	return names
-}
-
-func known(name string) bool {
-	for _, a := range agents {
-		if a.name == name {
-			return true
-		}
-	}
-	return false
-}
-
-// openSecret opens a file that holds a secret, if nobody but root and who runs this may read it. What is checked is what
-// was opened. Who reads the descriptor closes it.
-func openSecret(path string) (fd int, err error) {
-	bad := func(why string) (int, error) {
-		return -1, wire.Refuse(wire.CodeBadCredential, "read the secret of "+path+": "+why,
-			"chown root "+path+"; chmod 600 "+path)
-	}
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return bad(err.Error())
-	}
-	st, err := f.Stat()
-	if err == nil {
-		sys, ok := st.Sys().(*syscall.Stat_t)
-		switch {
-		case !st.Mode().IsRegular():
-			err = errors.New("no regular file")
-		case st.Mode().Perm()&0o077 != 0:
-			err = fmt.Errorf("its mode %04o lets others read it", st.Mode().Perm())
-		case !ok || sys.Uid != 0 && int(sys.Uid) != os.Getuid():
-			err = errors.New("it belongs to another user")
-		}
-	}
-	if err == nil {
-		fd, err = syscall.Dup(int(f.Fd()))
-	}
-	_ = f.Close()
-	if err != nil {
-		return bad(err.Error())
-	}
-	syscall.CloseOnExec(fd)
-	return fd, nil
 }

@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -662,4 +663,38 @@ func (m *move) aside() (string, error) {
 			return as, err
 		}
 	}
+}
+
+// openSecret opens a file that holds a secret, if nobody but root and who runs this may read it. What is checked is what
+// was opened. Who reads the descriptor closes it.
+func openSecret(path string) (fd int, err error) {
+	bad := func(why string) (int, error) {
+		return -1, wire.Refuse(wire.CodeBadCredential, "read the secret of "+path+": "+why,
+			"chown root "+path+"; chmod 600 "+path)
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return bad(err.Error())
+	}
+	st, err := f.Stat()
+	if err == nil {
+		sys, ok := st.Sys().(*syscall.Stat_t)
+		switch {
+		case !st.Mode().IsRegular():
+			err = errors.New("no regular file")
+		case st.Mode().Perm()&0o077 != 0:
+			err = fmt.Errorf("its mode %04o lets others read it", st.Mode().Perm())
+		case !ok || sys.Uid != 0 && int(sys.Uid) != os.Getuid():
+			err = errors.New("it belongs to another user")
+		}
+	}
+	if err == nil {
+		fd, err = syscall.Dup(int(f.Fd()))
+	}
+	_ = f.Close()
+	if err != nil {
+		return bad(err.Error())
+	}
+	syscall.CloseOnExec(fd)
+	return fd, nil
 }

@@ -60,7 +60,6 @@ type setup struct {
 	j      *Journal
 	person person
 	system []string // folders of commands of all users
-	asked  int
 }
 
 func start(c Calls, o Options) (*setup, bool, error) {
@@ -271,7 +270,6 @@ func (s *setup) show(steps []step) (bool, error) {
 	if s.opts.Yes || s.opts.Config != nil {
 		return true, nil
 	}
-	s.asked++
 	ok, err := s.Yes("Do this?")
 	if err == nil && !ok {
 		s.Note("nothing was done")

@@ -769,7 +769,7 @@ func TestALinkInTheTreeLeadsNowhere(t *testing.T) {
 	if b, err := os.ReadFile(tree + home + "/.codex/config.toml"); err != nil || string(b) != "stolen" {
 		t.Fatalf("control: the link leads nowhere for anybody: %q %v", b, err)
 	}
-	_ = machine(t, top).undoAll() // that it cannot give back what was taken away is another matter
+	refused(t, machine(t, top).undoAll(), ".codex") // and the rest is undone, see attacks_test.go
 	if b, err := os.ReadFile(home + "/.codex/config.toml"); err == nil && string(b) == "stolen" {
 		t.Error("a file of outside of the tree was brought into the home")
 	}
@@ -840,8 +840,8 @@ func TestAtMostSoManyQuestions(t *testing.T) {
 	if err := r.do(context.Background(), false); err != nil {
 		t.Fatal(err)
 	}
-	if asked != r.asked || asked != MaxQuestions {
-		t.Errorf("%d questions, counted as %d; want all of %d", asked, r.asked, MaxQuestions)
+	if asked != 8 { // as docs/first-hour.md and the command's help have it
+		t.Errorf("%d questions, want 8", asked)
 	}
 	if got := r.j.Config; !slices.Equal(got.Agents, []string{"codex", "openclaw"}) || got.Account.Base != "https://cal.example.org/dav" {
 		t.Errorf("%+v", got)

@@ -145,6 +145,16 @@ func (u *undoing) sayAccounts() {
 	}
 }
 
+// accountLines are accounts for a person to see.
+func accountLines(all []wire.Account) []string {
+	var out []string
+	for _, a := range all {
+		out = append(out, fmt.Sprintf("account %s of %s at %s", a.Name, a.Vendor, a.Base.Host))
+	}
+	slices.Sort(out)
+	return out
+}
+
 // saySettings warns of what comes back from an agent that may have been talked into something.
 func (u *undoing) saySettings() {
 	for _, f := range u.j.Found {

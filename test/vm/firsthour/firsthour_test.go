@@ -270,9 +270,21 @@ func again(t *testing.T) {
 
 // uninstalled gives all back, and compares.
 func uninstalled(t *testing.T, before map[string]string) {
-	r := as(t, "sudo", "doorward", "uninstall", "--agent", "restore", "--yes")
+	// What an agent may leave for who takes it out: a file that is larger than the disk, and a folder without an end.
+	r := as(t, "doorward", "run", "work", "--", "sh", "-c", "truncate -s 8T ~/.codex/holes && mkdir ~/deep && cd ~/deep && "+
+		"for i in $(seq 400); do mkdir d && cd -P d; done")
+	if r.code != 0 {
+		t.Fatalf("the agent cannot do harm: %v", r)
+	}
+	r = as(t, "sudo", "doorward", "uninstall", "--agent", "restore", "--yes")
 	if r.code != 0 || !strings.Contains(r.out, "account code of github") || !strings.Contains(r.out, "apt remove doorward") {
 		t.Fatalf("uninstall: %v", r)
+	}
+	if st, err := os.Lstat(home + "/.codex/holes"); err != nil || st.Size() != 8<<40 || st.Sys().(*syscall.Stat_t).Blocks > 1000 {
+		t.Errorf("a file of holes: %v %v", st, err)
+	}
+	if err := os.Remove(home + "/.codex/holes"); err != nil {
+		t.Fatal(err)
 	}
 	for _, kept := range []string{"/var/lib/doorward/authd/store", "/var/lib/doorward/sentinel",
 		"/etc/credstore.encrypted/doorward.store-key"} {
