@@ -30,7 +30,7 @@ const bench = "/bench"
 
 // services are the daemons of today.
 var services = []string{"doorward-authd.service", "doorward-sentinel.service", "doorward-egress.service",
-	"doorward-worker@dav.service", "doorward-worker@github.service"}
+	"doorward-worker@dav.service", "doorward-worker@github.service", "doorward-cells.service"}
 
 // The credentials are drawn for each run: a constant would stand in the test's own binary.
 var (
@@ -98,6 +98,9 @@ func installed(name string, args ...string) error {
 
 // install has the package and then the admin do their part: files and users, then keys, a cell's tree, the target.
 func install() error {
+	if boot := os.Getenv("DOORWARD_BOOT"); boot != "" && boot != "1" {
+		return nil // it is on the disk
+	}
 	const cell = "/var/lib/doorward/cells/work"
 	steps := []func() error{
 		func() error { return installed("dpkg", "-i", bench+"/doorward.deb") },
@@ -208,29 +211,39 @@ func inCell(t testing.TB, session string, args ...string) result {
 
 func inCellAs(t testing.TB, uid int, session string, args ...string) result {
 	t.Helper()
-	b, err := os.ReadFile(cellUnit + "/payload/cgroup.procs")
+	return enter(t, "work", uid, session, args...)
+}
+
+func enter(t testing.TB, cell string, uid int, session string, args ...string) result {
+	t.Helper()
+	r, err := entered(cell, uid, session, args...)
+	if err != nil {
+		t.Fatalf("in the cell: %v", err)
+	}
+	return r
+}
+
+func entered(cell string, uid int, session string, args ...string) (result, error) {
+	unit := strings.Replace(cellUnit, "@work.", "@"+cell+".", 1)
+	b, err := os.ReadFile(unit + "/payload/cgroup.procs")
 	leader, _, _ := strings.Cut(string(b), "\n")
 	if err != nil || leader == "" {
-		t.Fatalf("the cell has no process: %v", err)
+		return result{}, fmt.Errorf("the cell has no process: %w", err)
 	}
-	dir := filepath.Join(cellUnit, session)
+	dir := filepath.Join(unit, session)
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-		t.Fatal(err)
+		return result{}, err
 	}
 	cg, err := os.Open(dir)
 	if err != nil {
-		t.Fatal(err)
+		return result{}, err
 	}
 	defer cg.Close()
 	cmd := exec.Command("nsenter", append([]string{"-t", leader, "-U", "-m", "-n", "-p", "-i", "-u",
 		"-S", strconv.Itoa(uid), "-G", strconv.Itoa(uid), "--"}, args...)...)
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=/home/agent", "LANG=C.UTF-8", "TERM=dumb"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(cg.Fd())}
-	r, err := do(cmd, "")
-	if err != nil {
-		t.Fatalf("in the cell: %v", err)
-	}
-	return r
+	return do(cmd, "")
 }
 
 func connector(t testing.TB, args ...string) result {

@@ -19,8 +19,14 @@ import (
 // dropIn changes a unit until undo is called; both reload systemd, neither restarts the unit.
 func dropIn(t *testing.T, unit, content string) (undo func()) {
 	t.Helper()
+	return dropInFor(t, unit, "[Service]\n"+content)
+}
+
+// dropInFor is dropIn for a unit of any kind.
+func dropInFor(t *testing.T, unit, content string) (undo func()) {
+	t.Helper()
 	dir := "/run/systemd/system/" + unit + ".d"
-	err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "test.conf"), []byte("[Service]\n"+content), 0o644))
+	err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "test.conf"), []byte(content), 0o644))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,6 +99,48 @@ func TestSD02NoDaemonNeedsASystemCallThatIsFiltered(t *testing.T) {
 	eventually(t, "a read", func() error { return reads(t) })
 }
 
+// Where a daemon cannot have more open files, which Go asks for at its start, it works all the same. Where it may set no
+// limit at all, it would leave cores, so it does not start; and where that system call ends it, its unit fails for everybody
+// to see. Its heap grows, and it executes no helper.
+func TestSD02ADaemonLivesWithoutMoreFiles(t *testing.T) {
+	ready(t)
+	const unit = "doorward-worker@github.service"
+	t.Cleanup(func() {
+		must(t, "systemctl", "restart", unit)
+		eventually(t, "a read", func() error { return readsOf(t, "github") })
+	})
+	undo := dropIn(t, unit, "LimitNOFILE=64\n")
+	must(t, "systemctl", "restart", unit)
+	eventually(t, "a read", func() error { return readsOf(t, "github") })
+	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", mainPID(t, unit)))
+	if err != nil || !strings.Contains(string(limits), "Max open files            64 ") {
+		t.Errorf("control: it has more: %v\n%s", err, limits)
+	}
+	// A body that the worker, with half a megabyte of heap, takes in whole.
+	id := parks(t, "Grown")
+	want(t, person(t, "", "deny", id), 0, "deny")
+	r := inCell(t, "run-1", "sh", "-c", "head -c 60000 /dev/zero | tr '\\0' 'x' | connector github issue-create --repo ada/site "+
+		"--title Large --body-file - --wait 0s --json")
+	want(t, r, 4, "a write of 60,000 bytes")
+	want(t, person(t, "", "approve", parkedAs(t, r), "--yes"), 0, "approve")
+	want(t, connector(t, "wait", parkedAs(t, r)), 0, "wait for it")
+	undo()
+	for lines, says := range map[string]string{
+		"SystemCallFilter=~prlimit64 setrlimit\n":                             "core",
+		"SystemCallFilter=~prlimit64 setrlimit\nSystemCallErrorNumber=kill\n": "SYS",
+	} {
+		start := time.Now()
+		undo := dropIn(t, unit, lines)
+		if _, err := run("systemctl", "restart", unit); err == nil {
+			t.Errorf("with %q it starts", lines)
+		}
+		if said := since(t, unit, start); !strings.Contains(said, says) {
+			t.Errorf("with %q the unit says nothing of %s:\n%s", lines, says, said)
+		}
+		undo()
+	}
+}
+
 // A credential that is wrong or missing stops its unit with words, and the right one brings it back without more.
 func TestSD03AWrongCredentialIsSaid(t *testing.T) {
 	ready(t)
@@ -138,6 +186,88 @@ func TestSD03AWrongCredentialIsSaid(t *testing.T) {
 	eventually(t, "a read", func() error { return reads(t) })
 }
 
+// What systemd bounds of credentials: too large, too many, and a long name. A unit fails with words or has them all, and
+// nothing goes through without. One that changed on the disk counts from the next start, and `reload` says that it is none.
+func TestSD03TheBoundsOfCredentials(t *testing.T) {
+	ready(t)
+	const unit, sealed = "doorward-authd.service", "/etc/credstore.encrypted/doorward.store-key"
+	t.Cleanup(func() {
+		must(t, "systemctl", "restart", unit)
+		eventually(t, "a read", func() error { return reads(t) })
+	})
+	dir := t.TempDir()
+	file := func(name string, size int) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	var many strings.Builder
+	for i := range 10 {
+		fmt.Fprintf(&many, "LoadCredential=extra-%d:%s\n", i, file(fmt.Sprint(i), 150<<10))
+	}
+	long := strings.Repeat("n", 200)
+	for _, c := range []struct{ name, lines, says string }{
+		{"1 MB and 1 byte", "LoadCredential=large:" + file("large", 1<<20+1) + "\n", "credentials"},
+		{"ten of 150 KB", many.String(), "credentials"},
+		{"a name of 200 characters", "LoadCredential=" + long + ":" + file("named", 32) + "\n", ""},
+		{"our own key of 1 MB and 1 byte", "LoadCredentialEncrypted=\nLoadCredential=store-key:" + file("key", 1<<20+1) + "\n", "credentials"},
+		{"our own key of 65,537 bytes", "LoadCredentialEncrypted=\nLoadCredential=store-key:" + file("our", 64<<10+1) + "\n", "at most 65536"},
+	} {
+		start := time.Now()
+		undo := dropIn(t, unit, c.lines)
+		_, err := run("systemctl", "restart", unit)
+		said := since(t, unit, start)
+		switch {
+		case c.says == "" && err != nil:
+			t.Errorf("%s: %v\n%s", c.name, err, said)
+		case c.says != "" && (err == nil || !strings.Contains(strings.ToLower(said), c.says)):
+			t.Errorf("%s: %v, and the unit does not say %q:\n%s", c.name, err, c.says, said)
+		}
+		if r := inCell(t, "run-1", "timeout", "5", "/usr/bin/connector", "dav", "calendars"); c.says != "" && r.code == 0 {
+			t.Errorf("%s: a call went through: %v", c.name, r)
+		}
+		undo()
+	}
+	must(t, "systemctl", "restart", unit)
+	eventually(t, "a read", func() error { return reads(t) })
+
+	// Another key on the disk.
+	right, err := os.ReadFile(sealed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.WriteFile(sealed, right, 0o600); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Remove(sealed); err != nil {
+		t.Fatal(err)
+	}
+	if err := makeKey("store-key"); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := run("systemctl", "reload", unit); err == nil || !strings.Contains(said, "not applicable") {
+		t.Errorf("systemctl reload: %v: %s", err, said)
+	}
+	if err := reads(t); err != nil {
+		t.Errorf("the key of the start counts no more: %v", err)
+	}
+	start := time.Now()
+	_, _ = run("systemctl", "restart", unit)
+	if r := inCell(t, "run-1", "timeout", "5", "/usr/bin/connector", "dav", "calendars"); r.code == 0 {
+		t.Errorf("with another key a call went through: %v", r)
+	}
+	if said := since(t, unit, start); !strings.Contains(said, "store") {
+		t.Errorf("with another key authd says nothing of its store:\n%s", said)
+	}
+	if err := os.WriteFile(sealed, right, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A worker that ends at once, under calls, is tried again and again, ever slower; its sockets stay. Once the cause is
 // gone, calls pass without anybody's help.
 func TestSD04AFailingWorkerKeepsItsSockets(t *testing.T) {
@@ -160,29 +290,64 @@ func TestSD04AFailingWorkerKeepsItsSockets(t *testing.T) {
 			t.Errorf("%s is %s", socket, state)
 		}
 	}
+	// The person is told which unit it is, and what to do.
+	r := person(t, "", "doctor")
+	if r.code != 1 || !strings.Contains(r.stdout, "systemctl start "+unit) || !strings.Contains(r.stdout, "journalctl -u "+unit) {
+		t.Errorf("doctor does not say what to do about %s: %v", unit, r)
+	}
 	undo()
 	eventually(t, "a read once the cause is gone", func() error { return reads(t) })
+}
+
+// hang has a daemon stand still until its watchdog has it restarted.
+func hang(t *testing.T, unit string) {
+	t.Helper()
+	pid := mainPID(t, unit)
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	eventually(t, unit+" is restarted", func() error {
+		now, err := run("systemctl", "show", "--value", "-p", "MainPID", unit)
+		if s := strings.TrimSpace(now); err != nil || s == fmt.Sprint(pid) || s == "0" {
+			return fmt.Errorf("process %s: %w", s, err)
+		}
+		return nil
+	})
+	if result := time.Since(begin); result > 40*time.Second {
+		t.Errorf("%s: restarted after %.0f s", unit, result.Seconds())
+	}
 }
 
 // A daemon that hangs is restarted by its watchdog.
 func TestSD04AHungDaemonIsRestarted(t *testing.T) {
 	ready(t)
 	for _, unit := range services {
-		pid := mainPID(t, unit)
-		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
-		begin := time.Now()
-		eventually(t, unit+" is restarted", func() error {
-			now, err := run("systemctl", "show", "--value", "-p", "MainPID", unit)
-			if s := strings.TrimSpace(now); err != nil || s == fmt.Sprint(pid) || s == "0" {
-				return fmt.Errorf("process %s: %w", s, err)
+		hang(t, unit)
+		eventually(t, "a read", func() error { return readsOf(t, vendorOf(unit)) })
+	}
+}
+
+// A watchdog that is missed three times, one behind the other, leaves the unit and its sockets as they are: started.
+func TestFullSD04TheWatchdogMissedThreeTimes(t *testing.T) {
+	ready(t)
+	const unit = "doorward-worker@dav.service"
+	for range 3 {
+		eventually(t, "it is ready", func() error { // until then it has another time limit
+			if state := property(t, unit, "ActiveState"); state != "active" {
+				return errors.New(state)
 			}
 			return nil
 		})
-		if result := time.Since(begin); result > 40*time.Second {
-			t.Errorf("%s: restarted after %.0f s", unit, result.Seconds())
-		}
-		eventually(t, "a read", func() error { return readsOf(t, vendorOf(unit)) })
+		hang(t, unit)
 	}
+	for _, u := range []string{unit, "doorward-worker@dav.socket", "doorward-cell-worker@dav.socket"} {
+		eventually(t, u+" is active", func() error {
+			if state := property(t, u, "ActiveState"); state != "active" {
+				return errors.New(state)
+			}
+			return nil
+		})
+	}
+	eventually(t, "a read", func() error { return readsOf(t, "dav") })
 }

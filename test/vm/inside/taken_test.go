@@ -3,6 +3,7 @@
 package inside
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -34,7 +35,7 @@ func probed(t *testing.T, said string) outcome {
 	return o
 }
 
-// prepareProbe installs the probe and returns its arguments.
+// prepareProbe installs the probe and returns its arguments, which are good until authd or a worker is restarted.
 func prepareProbe(t *testing.T) []string {
 	t.Helper()
 	ready(t)
@@ -49,7 +50,8 @@ func prepareProbe(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return []string{u.Host, fmt.Sprint(mainPID(t, "doorward-authd.service"))}
+	return []string{u.Host, fmt.Sprint(mainPID(t, "doorward-authd.service")),
+		fmt.Sprint(mainPID(t, "doorward-worker@github.service"))}
 }
 
 // asRoot is what goes through for root outside of every wall: an attempt that fails there proves nothing elsewhere.
@@ -78,96 +80,87 @@ func inUnit(t *testing.T, unit string, args []string, more string) outcome {
 	return probed(t, said)
 }
 
-// open takes the walls of a unit away that are not its user.
-const open = `TemporaryFileSystem=
-PrivateNetwork=no
-RestrictAddressFamilies=
-IPAddressDeny=
-NoExecPaths=
-RestrictNamespaces=no
-SystemCallFilter=
-PrivateUsers=no
-`
+// daemonsMay is what goes through in the place of each daemon: its rows, what is its own, and what every process may see.
+var daemonsMay = map[string]outcome{
+	"doorward-worker@dav.service": {"see", "socket authd-worker", "socket egress-worker", "socket sentinel-worker"},
+	"doorward-egress.service":     {"abstract", "elsewhere", "see", "socket authd-egress", "socket sentinel-egress", "tcp", "udp"},
+	"doorward-sentinel.service": {"ledger", "proc-sys", "see", "socket authd-sentinel", "socket cells-sentinel", "socket egress-sentinel",
+		"socket worker-sentinel"},
+	"doorward-authd.service": {"authd-store", "credentials"}, // it sees no authd in its own place
+}
 
 func TestATakenOverDaemonReachesOnlyItsRows(t *testing.T) {
-	args := prepareProbe(t)
+	args := stage(t)
 	root := asRoot(t, args)
 	t.Logf("root, outside of all: %q", root)
-	for unit, may := range map[string]outcome{
-		"doorward-worker@dav.service": {"socket authd-worker", "socket egress-worker", "socket sentinel-worker"},
-		"doorward-egress.service":     {"socket authd-egress", "socket sentinel-egress", "tcp"},
-		"doorward-sentinel.service":   {"ledger", "socket authd-sentinel", "socket cells-sentinel", "socket egress-sentinel", "socket worker-sentinel"},
-		"doorward-authd.service":      {"authd-store", "credentials"},
-	} {
+	for unit, may := range daemonsMay {
 		t.Run(unit, func(t *testing.T) {
-			have := inUnit(t, unit, args, "")
-			slices.Sort(may)
-			if !slices.Equal(have, may) {
+			if have := inUnit(t, unit, prepareProbe(t), ""); !slices.Equal(have, may) {
 				t.Errorf("what went through: %q, want %q", have, may)
-			}
-			control := inUnit(t, unit, args, open)
-			t.Logf("control, with the walls taken away that are not its user: %q", control)
-			for _, name := range []string{"tcp", "vsock", "dbus", "journal", "program", "namespace", "uring"} {
-				if !slices.Contains(control, name) {
-					t.Errorf("control: %s does not go through without the wall", name)
-				}
 			}
 		})
 	}
-	// What only its user keeps from it.
-	for _, name := range []string{"systemd", "authd-store", "ledger", "sealed-key", "shadow", "memory", "root-of-init", "signal",
-		"disk", "cgroup", "packet", "alg", "bpf", "module", "socket approve", "socket authd-admin", "socket cell-sentinel"} {
-		if !slices.Contains(root, name) {
-			t.Errorf("control: root does not get through with %s", name)
+	// Control: outside of every wall, and with them taken away in the unit; one by one they are TestFullEachWallOfADaemon's.
+	open := try(t, []trial{{name: "none", text: "ExecStart=" + probe + " " + strings.Join(prepareProbe(t), " ") + "\n"}})["none"]
+	for _, w := range daemonWalls {
+		for _, name := range w.stops {
+			if !slices.Contains(root, name) || !slices.Contains(open, name) {
+				t.Errorf("control: root does not get through with %s", name)
+			}
 		}
 	}
 }
 
-// The payload of a cell, as its root. What enters a cell later has the walls of the namespaces and of the cgroup; the
-// filters of system calls and socket families are the unit's, and come by descent alone: a run has those of the daemon of cells.
+// The payload of a cell, and what a person runs in it, both as its root. Wall by wall it is TestFullEachWallOfACell's and
+// TestFullEachWallOfARun's.
 func TestRootOfTheCellReachesNothing(t *testing.T) {
-	args := prepareProbe(t)
-	if err := makeTree("/var/lib/doorward/cells/probe"); err != nil {
+	args := stage(t)
+	if err := makeTree("/var/lib/doorward/cells/probe"); err != nil && !errors.Is(err, os.ErrExist) {
 		t.Fatal(err)
 	}
-	// What the unit becomes stands in the command line of a cell that runs.
-	ready(t)
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", mainPID(t, "doorward-cell@work.service")))
-	if err != nil {
-		t.Fatal(err)
+	all := func(wall) bool { return true }
+	text := only(t, unitLines(t, "doorward-cell@.service", "work"), cellWalls, all) +
+		nspawned(cellCommand(t), args, func(string) bool { return true })
+	if have := try(t, []trial{{name: "all", text: text}})["all"]; !slices.Equal(have, cellMay) {
+		t.Errorf("the payload: what went through: %q, want %q", have, cellMay)
 	}
-	start, ok := strings.CutSuffix(strings.ReplaceAll(strings.TrimSuffix(string(b), "\x00"), "\x00", " "), "sleep infinity")
-	if !ok || !strings.Contains(start, "--console=passive") || strings.Count(start, "work") != 2 {
-		t.Fatalf("the cell's unit became another command: %q", start)
-	}
-	start = strings.ReplaceAll(start, "work", "probe") // its name and its folder
-	start = strings.Replace(start, "--console=passive", "--console=pipe", 1) + probe + " " + strings.Join(args, " ")
-	const unit = "doorward-cell@probe.service"
-	in := func(more string) outcome {
-		undo := dropIn(t, unit, "Type=oneshot\nExecStart=\nExecStart="+start+"\n"+more)
-		defer undo()
-		from := time.Now()
-		time.Sleep(time.Second)
-		out, err := run("systemctl", "restart", unit)
-		said := since(t, unit, from.Add(time.Second))
-		if err != nil {
-			t.Fatalf("%s%s\n%s", out, err, said)
-		}
-		return probed(t, said)
-	}
-	if have, want := in(""), (outcome{"namespace", "program"}); !slices.Equal(have, want) {
-		t.Errorf("what went through: %q, want %q", have, want)
-	}
-	control := in("RestrictAddressFamilies=\nSystemCallFilter=\n")
-	t.Logf("control, without the unit's filters: %q", control)
-	if !slices.Contains(control, "vsock") && !slices.Contains(control, "uring") {
-		t.Errorf("control: neither vsock nor io_uring goes through without the unit's filters")
+	if have := probed(t, person(t, "", append([]string{"run", "work", "--", probe}, args...)...).stdout); !slices.Equal(have, runMay) {
+		t.Errorf("a run: what went through: %q, want %q", have, runMay)
 	}
 	root := asRoot(t, args)
-	for _, name := range []string{"tcp", "packet", "dbus", "systemd", "authd-store", "shadow", "memory", "signal", "disk", "cgroup", "bpf",
-		"module", "socket approve"} {
-		if !slices.Contains(root, name) {
-			t.Errorf("control: root does not get through with %s", name)
+	for _, w := range cellWalls {
+		for _, name := range w.stops {
+			if !slices.Contains(root, name) {
+				t.Errorf("control: root does not get through with %s", name)
+			}
 		}
+	}
+}
+
+// cellMay is what root of a cell may, all of it within the cell: its hostname is its own, a namespace or a set-uid program
+// has no more than its users. A run cannot name the cell anew.
+var (
+	cellMay = outcome{"hostname", "namespace", "proc-sys", "program", "set-uid", "write-and-execute"}
+	runMay  = outcome{"namespace", "proc-sys", "program", "set-uid", "write-and-execute"}
+)
+
+// A run has the filters of the daemon of cells. Each taken away, what it stops goes through.
+func TestFullEachWallOfARun(t *testing.T) {
+	args := stage(t)
+	const unit = "doorward-cells.service"
+	for key, through := range map[string][]string{
+		"RestrictAddressFamilies": {"vsock", "alg"}, "SystemCallFilter": {"uring"}, "SystemCallArchitectures": {"int80"},
+	} {
+		undo := dropIn(t, unit, key+"=\n")
+		must(t, "systemctl", "restart", unit)
+		have := probed(t, person(t, "", append([]string{"run", "work", "--", probe}, args...)...).stdout)
+		t.Logf("without %s: %q", key, have)
+		for _, name := range through {
+			if !slices.Contains(have, name) {
+				t.Errorf("control: without %s %s does not go through", key, name)
+			}
+		}
+		undo()
+		must(t, "systemctl", "restart", unit)
 	}
 }
