@@ -33,6 +33,8 @@ var packages = []string{
 // cgroup. That of backports is newer than 6.13, where they do.
 var recipes = map[string]recipe{
 	"trixie": {suite: "trixie", packages: append(slices.Clone(packages), "linux-image-cloud-amd64")},
+	// Below the floor: kernel 6.1, systemd 252.
+	"bookworm": {suite: "bookworm", packages: append(slices.Clone(packages), "linux-image-cloud-amd64")},
 	"backports": {suite: "trixie", packages: append(slices.Clone(packages), "linux-image-cloud-amd64/trixie-backports"),
 		also: "trixie-backports"},
 }

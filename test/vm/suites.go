@@ -42,7 +42,11 @@ type suite struct {
 
 // suites are all of them. Each costs a boot, about a minute.
 var suites = []suite{
-	{name: "inside", pkg: "./test/vm/inside"},
+	{name: "inside", pkg: "./test/vm/inside", skip: "^TestFull(PowerCut|KernelWithoutBPF)$"},
+	{name: "power", pkg: "./test/vm/inside", run: "^TestFullPowerCut$", full: true, boots: 3},
+	{name: "nobpf", pkg: "./test/vm/inside", run: "^TestFullKernelWithoutBPF$", full: true, env: []string{"DOORWARD_NO_BPF=yes"},
+		kernel: "lsm=landlock,lockdown,yama,integrity,apparmor"},
+	{name: "debian12", pkg: "./test/vm/old", full: true, base: "bookworm"},
 	{name: "firsthour", pkg: "./test/vm/firsthour", full: true, bring: takeAgent},
 	{name: "scenario", pkg: "./test/scenario", installed: true,
 		smoke: "^(TestTheWholePath|TestAnIssueIsOpenedOnceAfterApproval)$",
@@ -77,7 +81,9 @@ func choose(ctx context.Context, root, dir, which, only string, full bool) ([]su
 			if !has {
 				continue
 			}
-			s.run = only
+			if s.run == "" { // else it was made for those alone
+				s.run = only
+			}
 		case full:
 		case s.full && which == "":
 			continue
