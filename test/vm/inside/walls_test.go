@@ -278,7 +278,7 @@ var cellWalls = []wall{
 		"socket approve", "socket authd-admin"}},
 	{"capabilities", nil, []string{"module"}},
 	{"mounts", nil, []string{"authd-store", "ledger", "sealed-key", "dbus", "systemd", "journal", "docker", "resolved", "agent",
-		"cron", "home",
+		"home",
 		"socket approve", "socket authd-admin", "socket authd-worker"}},
 	{"pids", nil, []string{"see", "memory", "memory-of-worker", "ptrace", "signal"}},
 	{"cgroups", nil, []string{"cgroup-mounted"}},
