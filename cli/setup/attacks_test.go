@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -102,6 +103,34 @@ func TestNothingIsUndoneUnderALiveCell(t *testing.T) {
 	}
 }
 
+// An account that setup added goes while authd can be asked: before all is stopped. In a store that was there before it is
+// the only thing that does.
+func TestTheAccountGoesBeforeAuthdStops(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		top := inMemory(t)
+		populate(t, top)
+		write(t, top+"/var/lib/doorward/authd/store", "of others", 0o600)
+		must(t, machine(t, top).setUp(false))
+		r := machine(t, top)
+		var ran []string
+		r.RemoveAccount = func(name string) error {
+			ran = slices.Clone(r.ran)
+			if fails {
+				return errors.New("it is down")
+			}
+			return nil
+		}
+		if err := r.undoAll(); fails {
+			refused(t, err, "account code")
+		} else if err != nil || len(ran) > 0 {
+			t.Errorf("%v; asked after %q", err, ran)
+		}
+		if !isThere(top+"/var/lib/doorward/authd/store") || isThere(top+"/var/lib/doorward/cells/work") {
+			t.Error("the store of others is gone, or the rest is not")
+		}
+	}
+}
+
 // A setup that goes on works in no tree of a cell that lives.
 func TestNothingIsMovedIntoALiveCell(t *testing.T) {
 	top := inMemory(t)
@@ -178,6 +207,37 @@ func TestTheAgentCannotKeepItselfFromBeingUndone(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A home of the cell that cannot be looked at has work in it, as far as anybody knows.
+func TestWorkInAHomeThatIsElsewhereIsKept(t *testing.T) {
+	for name, to := range map[string]string{"a link": "/srv/ada", "a link within": "../../srv/ada", "gone": "", "control": "-"} {
+		t.Run(name, func(t *testing.T) {
+			top := inMemory(t)
+			populate(t, top)
+			_, err := with(t, top)
+			must(t, err)
+			home, tree := top+"/home/ada", top+"/var/lib/doorward/cells/work"
+			write(t, tree+home+"/work.txt", "a day's work", 0o600)
+			if to != "-" {
+				must(t, os.Rename(tree+home, tree+"/srv/ada"))
+			}
+			if to != "-" && to != "" {
+				link(t, to, tree+home)
+			}
+			err = machine(t, top).undoAll()
+			if name == "control" {
+				kept, _ := filepath.Glob(home + "/doorward-work-*/work.txt")
+				if must(t, err); len(kept) != 1 || isThere(tree) {
+					t.Errorf("it is not kept: %q", kept)
+				}
+				return
+			}
+			if refused(t, err, "tree"); !isThere(tree + "/srv/ada/work.txt") {
+				t.Error("it is lost")
+			}
+		})
 	}
 }
 

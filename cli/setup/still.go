@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/doorward/doorward/internal/wire"
 )
@@ -55,6 +56,21 @@ func (p places) ended() error {
 			"systemctl stop "+strings.Join(units, " ")+"; then the same command again")
 	}
 	return nil
+}
+
+// killed has the kernel end what a stop left of cells, and refuses what even that leaves.
+func (p places) killed() error {
+	for range 20 {
+		units, err := p.alive()
+		if err != nil || len(units) == 0 {
+			break
+		}
+		for _, u := range units {
+			_ = os.WriteFile(filepath.Join(p.cgroups, "doorward.slice/doorward-cells.slice", u, "cgroup.kill"), []byte("1"), 0o200)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return p.ended()
 }
 
 // still stops the cell, if it lives, so that its tree may be worked in.

@@ -58,7 +58,7 @@ func (s *setup) undo(ctx context.Context, again bool, o UndoOptions) error {
 	}
 	u.sayAccounts()
 	u.saySettings()
-	if err := u.stop(ctx); err != nil {
+	if err := errors.Join(u.accounts(), u.stop(ctx)); err != nil {
 		return err
 	}
 	if err := u.all(ctx); err != nil {
@@ -91,7 +91,7 @@ func (s *setup) uninstall(ctx context.Context, again bool, o UndoOptions) error 
 	if again {
 		u.saySettings()
 	}
-	if err := u.stop(ctx); err != nil {
+	if err := errors.Join(u.accounts(), u.stop(ctx)); err != nil {
 		return err
 	}
 	if err := u.disableAll(ctx); err != nil { // also what somebody enabled by hand
@@ -336,7 +336,7 @@ func (u *undoing) stop(ctx context.Context) error {
 	}
 	_, _ = u.run(ctx, nil, "systemctl", "revert", "doorward-cell@"+u.j.Config.Cell+".service") // its limits of this boot
 	_, _ = u.run(ctx, nil, "systemctl", "reset-failed", "doorward*")                           // fails where there is none
-	return u.ended()
+	return u.killed()
 }
 
 // disableAll has no unit of Doorward start by itself, whoever enabled it.
@@ -358,16 +358,30 @@ func (u *undoing) disableAll(ctx context.Context) error {
 	return err
 }
 
+// accounts removes what setup has added of them, as long as authd runs. It keeps nothing else from being undone: where the
+// store is of this setup it goes as a whole, and else all tries once more and says what is left.
+func (u *undoing) accounts() error {
+	u.j.Records = slices.DeleteFunc(u.j.Records, func(r *Record) bool {
+		return r.Op == opAccount && !u.keeps(r) && u.undoAccount(r) == nil
+	})
+	if len(u.j.Records) == 0 {
+		return nil
+	}
+	return u.j.save()
+}
+
 // undoAccount removes an account. Where authd cannot be asked its store goes a few records on, with its key.
 func (u *undoing) undoAccount(r *Record) error {
-	if err := u.RemoveAccount(r.Name); err != nil {
-		var refused *wire.Error
-		if errors.As(err, &refused) && (refused.Code == wire.CodeNotFound || u.j.find(&Record{Op: opState}) != nil) {
-			return nil
-		}
-		return err
+	err := u.RemoveAccount(r.Name)
+	var refused *wire.Error
+	if err == nil || errors.As(err, &refused) && refused.Code == wire.CodeNotFound || u.j.find(&Record{Op: opState}) != nil {
+		return nil
 	}
-	return nil
+	if _, err := os.Lstat(u.stores()[0]); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return wire.Refuse(wire.CodeUnavailable, "account "+r.Name+" is there still: "+err.Error(),
+		"systemctl start doorward.target; doorward account remove "+r.Name+"; then the same command again")
 }
 
 // undoTree removes a cell's tree. What the agent made in its home is the person's work, so it is put beside first. What
@@ -536,6 +550,9 @@ func (u *undoing) sayAside(r *Record, aside string) {
 func (u *undoing) undoAside(r *Record) error {
 	// What starts a service stays away where the agent is to stay stopped; its file is only a file.
 	if u.Stopped && isStart(r.Path) {
+		if u.Purge {
+			u.Note("it does not start by itself any more: systemctl --user enable " + filepath.Base(r.Path))
+		}
 		return nil
 	}
 	home, kept, err := u.homeAnd(u.aside())
