@@ -250,7 +250,7 @@ var cuts = []struct {
 	ends  []wire.State // in which it ends once the machine is up again
 }{
 	{"parked", 0, []wire.State{wire.StateParked}},
-	{"approved", 0, []wire.State{wire.StateDone, wire.StateFailed}}, // not executing yet: it may run, once
+	{"approved", 0, []wire.State{wire.StateDone, wire.StateFailed}}, // authd has not heard of it: it may run, once
 	{"granted", 0, []wire.State{wire.StateFailed}},
 	{"acted", 1, []wire.State{wire.StateDone}},
 	{"answered", 1, []wire.State{wire.StateDone}},
@@ -352,7 +352,7 @@ func (v *lasting) everyState(t *testing.T) {
 	allowed("approved")
 	eventually(t, "all are where they are to be", func() error {
 		return areIn(t, map[string]wire.State{
-			"Cut parked approved": wire.StateApproved, "Cut parked acted": wire.StateExecuting, "Cut allowed acted": wire.StateExecuting,
+			"Cut parked approved": wire.StateExecuting, "Cut parked acted": wire.StateExecuting, "Cut allowed acted": wire.StateExecuting,
 			"Cut parked answered": wire.StateExecuting, "Cut allowed answered": wire.StateExecuting,
 			"Cut parked done": wire.StateDone, "Cut allowed done": wire.StateDone, "Cut parked parked": wire.StateParked})
 	})
