@@ -35,7 +35,7 @@ func with(t *testing.T, top string, names ...string) (*rig, error) {
 	t.Helper()
 	r := machine(t, top)
 	c := r.chosen()
-	c.Agents = names
+	c.Agents = append([]string{}, names...) // nil would be all
 	r.opts = Options{Yes: true, Config: c}
 	return r, r.do(context.Background(), false)
 }
@@ -497,6 +497,21 @@ func TestACommandIsFoundInTheCell(t *testing.T) {
 	}
 }
 
+// One in a folder that is a link is refused before anything is done: it could not be replaced, and would start outside.
+func TestACommandBehindALinkIsRefusedFirst(t *testing.T) {
+	top := inMemory(t)
+	populate(t, top)
+	home := top + "/home/ada"
+	must(t, os.RemoveAll(home+"/.npm-global"))
+	write(t, home+"/dots/bin/codex", "#!/bin/sh\n", 0o755)
+	link(t, "dots/bin", home+"/bin")
+	was := look(t, top)
+	_, err := with(t, top, "codex")
+	if refused(t, err, home+"/bin is a link"); differ(was, look(t, top)) != "" {
+		t.Error("something was done")
+	}
+}
+
 // A cell of the admin's is not taken over, nor removed.
 func TestACellThatWasThereIsNotTaken(t *testing.T) {
 	for _, path := range []string{"/etc/doorward/cells/work.toml", "/var/lib/doorward/cells/work/etc/passwd"} {
@@ -675,7 +690,11 @@ func TestRootsFilesStayRoots(t *testing.T) {
 		if err := os.Chown(top+"/home/ada/"+path, 1234, 1235); err != nil {
 			t.Skip(err)
 		}
+		was := look(t, top)
 		_, err := with(t, top, "codex")
+		if c.bad && differ(was, look(t, top)) != "" {
+			t.Errorf("%s: something was done before it was refused", path)
+		}
 		there := isThere(top + "/var/lib/doorward/cells/work" + top + "/home/ada/" + path)
 		if c.bad {
 			refused(t, err, "belongs to another user")

@@ -89,7 +89,21 @@ func (s *setup) within(ctx context.Context, do func(home, tree *os.Root, me owne
 
 func (s *setup) copyStep(f Found, rel, cell string, link bool) step {
 	r := Record{Op: opCopy, Path: rel, To: cell, Name: f.Name}
-	return step{says: "copy " + f.Title + "'s program ~/" + rel + " into the cell", record: r, there: s.done(r),
+	return step{says: "copy " + f.Title + "'s program ~/" + rel + " into the cell", record: r,
+		there: func() (bool, error) {
+			if done, err := s.done(r)(); err != nil || done {
+				return done, err
+			}
+			return false, s.inHome(func(home *os.Root) error {
+				d, name, err := walk(home, rel)
+				if err != nil {
+					return err
+				}
+				defer d.Close()
+				c := copier{only: s.person.uid, public: true}
+				return c.count(d, name, 0)
+			})
+		},
 		do: func(ctx context.Context, _ *Record) error {
 			return s.within(ctx, func(home, tree *os.Root, me owner) error {
 				dst := s.inTree(rel)
@@ -184,12 +198,18 @@ func (s *setup) moved(r Record) (bool, error) {
 	if o := s.j.find(&r); o != nil {
 		return o.Done, nil
 	}
+	return false, s.inHome(func(home *os.Root) error {
+		return errors.Join(movable(home, r.Path, s.person.uid), s.unmounted(filepath.Join(s.person.home, r.Path)))
+	})
+}
+
+func (s *setup) inHome(do func(home *os.Root) error) error {
 	home, err := os.OpenRoot(s.person.home)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer home.Close()
-	return false, errors.Join(movable(home, r.Path, s.person.uid), s.unmounted(filepath.Join(s.person.home, r.Path)))
+	return do(home)
 }
 
 // movable refuses a setting that is not as it seems, before anything is done: one that is a link would leave outside what it
@@ -344,7 +364,18 @@ func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''
 func (s *setup) commandStep(f Found, cmd string) step {
 	r := Record{Op: opCommand, Path: cmd, To: cmd + before, Name: f.Name}
 	return step{says: "have " + cmd + " start " + f.Title + " in the cell", record: r,
-		there: func() (bool, error) { return s.ours(cmd, f.Name), nil },
+		there: func() (bool, error) {
+			in, rel, _, err := s.place(cmd)
+			if err != nil {
+				return false, err
+			}
+			defer in.Close()
+			d, _, err := walk(in, rel) // a folder that is a link is refused before anything is done
+			if err != nil {
+				return false, gone(err)
+			}
+			return s.ours(cmd, f.Name), d.Close()
+		},
 		do: func(_ context.Context, r *Record) error {
 			in, rel, own, err := s.place(cmd)
 			if err != nil {
