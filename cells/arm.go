@@ -4,6 +4,7 @@ package cells
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -120,7 +121,10 @@ func readIn(tree *os.File, path string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxPasswd))
+	b, err := io.ReadAll(io.LimitReader(f, maxPasswd+1))
+	if err == nil && len(b) > maxPasswd { // what is behind it would not be seen
+		return "", fmt.Errorf("read %s of the cell: it has more than %d bytes", path, maxPasswd)
+	}
 	return string(b), err
 }
 

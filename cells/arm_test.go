@@ -75,6 +75,14 @@ func TestArmingDoesNotBelieveTheTree(t *testing.T) {
 	if err := conf.armed("work"); err != nil {
 		t.Fatalf("control: %v", err)
 	}
+	// What is behind the end of what is read counts no less.
+	long := strings.Repeat("x:x:5:\n", maxPasswd/7) + "sudo:x:27:agent\n"
+	if err := os.WriteFile(group, []byte(long), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := conf.armed("work"); err == nil || !strings.Contains(err.Error(), "more than") {
+		t.Errorf("a group behind %d bytes: %v", maxPasswd, err)
+	}
 	if err := errors.Join(os.Remove(group), os.Mkdir(group, 0o755)); err != nil {
 		t.Fatal(err)
 	}

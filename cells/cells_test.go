@@ -42,7 +42,8 @@ func TestAConfigurationIsReadStrictly(t *testing.T) {
 		t.Errorf("no /usr of this machine's in %s", args)
 	}
 	if args := strings.Join(own.nspawn("work"), " "); strings.Contains(args, "--bind-ro=/usr ") ||
-		!strings.Contains(args, "--bind-ro=/usr/bin/connector") || !strings.Contains(args, "--bind-ro=/usr/share/doorward") {
+		!strings.Contains(args, "--bind-ro=/usr/bin/connector") || !strings.Contains(args, "--bind-ro=/usr/bin/doorward ") ||
+		!strings.Contains(args, "--bind-ro=/usr/share/doorward") {
 		t.Errorf("a tree with a /usr of its own has %s", args)
 	}
 	for _, c := range []struct{ text, want string }{
@@ -52,6 +53,7 @@ func TestAConfigurationIsReadStrictly(t *testing.T) {
 		{"user = 7", "work.toml:1:"},
 		{"user = \"a:b\"", "user:"},
 		{"user = \"-u\"", "user:"},
+		{"user = \"1000\"", "user:"},
 		{"user = \"\"", "user:"},
 		{"root = \"/\"", "root:"},
 		{"root = \"work\"", "root:"},

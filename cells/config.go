@@ -107,7 +107,7 @@ func parse(file, name string, b []byte) (*config, error) {
 	}
 	if c.User == "" || len(c.User) > 32 || strings.ContainsFunc(c.User, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '_'
-	}) || c.User[0] == '-' {
+	}) || c.User[0] == '-' || c.User[0] >= '0' && c.User[0] <= '9' { // a number would be another name of somebody
 		return wrong("user", "want the name of a user of the cell")
 	}
 	if len(c.Projects) > maxProjects {

@@ -257,7 +257,7 @@ type account struct {
 	home, shell string
 }
 
-const maxPasswd = 1 << 20 // bytes of the cell's passwd(5)
+const maxPasswd = 1 << 20 // bytes of the cell's passwd(5), and of its group(5)
 
 // user finds a user of the cell in its own passwd(5). That file is the cell's to write, and says who is who in there
 // only.

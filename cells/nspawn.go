@@ -85,8 +85,8 @@ func (c *config) nspawn(name string) []string {
 		"--machine=" + name, "--directory=" + c.Root, "--private-users=pick", "--private-users-ownership=chown",
 		"--bind-ro=" + wire.CellDir + ":" + wire.CellRun, "--resolv-conf=off", "--timezone=off",
 		"--link-journal=no"}
-	if c.Usr == "own" { // of this machine's it has the agent's command, and what that reads
-		args = append(args, "--bind-ro=/usr/bin/connector", "--bind-ro=/usr/share/doorward")
+	if c.Usr == "own" { // of this machine's it has the agent's command, what that reads, and what tries its walls for doctor
+		args = append(args, "--bind-ro=/usr/bin/connector", "--bind-ro=/usr/bin/doorward", "--bind-ro=/usr/share/doorward")
 	} else {
 		args = append(args, "--bind-ro=/usr")
 	}
