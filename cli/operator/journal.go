@@ -112,7 +112,7 @@ func (r *redactor) plain(msg string) bool {
 		return false
 	}
 	for _, w := range strings.FieldsFunc(msg, func(c rune) bool { return strings.ContainsRune(" ,;:'", c) }) {
-		if slices.Contains(r.private, w) {
+		if slices.ContainsFunc(append(strings.Split(w, "-"), w), func(w string) bool { return slices.Contains(r.private, w) }) {
 			return false
 		}
 	}

@@ -145,9 +145,10 @@ func (r *redactor) mask(n machine.Name) string {
 	return "#" + hex.EncodeToString(sum[:4])
 }
 
-// unit is a unit's name, a cell's masked. A name of a cell has no dash, so no cell's looks like a unit of ours.
+// unit is a unit's name, any but Doorward's masked, and a cell's too. A name of a cell has no dash and no dot.
 func (r *redactor) unit(name string) string {
-	if strings.HasPrefix(name, "doorward-cell@") || strings.HasPrefix(name, "doorward-cellnet@") || !strings.HasPrefix(name, "doorward") {
+	ours := strings.HasPrefix(name, "doorward-") || strings.HasPrefix(name, "doorward.")
+	if !ours || strings.HasPrefix(name, "doorward-cell@") || strings.HasPrefix(name, "doorward-cellnet@") {
 		return r.mask(machine.Name(name))
 	}
 	return name
@@ -177,7 +178,7 @@ func redacted(s *sources) ([]byte, error) {
 		accounts[vendor+" "+orElse(known(string(acc.Health)), "well")]++
 	}
 	for _, c := range s.cells {
-		cells[c.State]++
+		cells[known(c.State)]++
 	}
 	out := map[string]any{
 		"doorward": release, "protocol": wire.Version, "made": s.now.UTC().Format(time.RFC3339), "root": os.Geteuid() == 0,
@@ -199,7 +200,7 @@ func redacted(s *sources) ([]byte, error) {
 	return ascii(b.Bytes()), nil
 }
 
-// known is a code of package wire, or "other": a health comes from a daemon, and this file goes to strangers.
+// known is a code of package wire or a state of a cell, or "other": they come from daemons, and the file goes to strangers.
 func known(code string) string {
 	if code == "" || isWord(code) {
 		return code

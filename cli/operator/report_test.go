@@ -40,14 +40,21 @@ func sourcesWith(p map[string]string) *sources {
 		machine.Less("policy.unasked", "", "%s %s goes without asking, a %s (%s)", "github", "comment", "write", machine.Detail(all)),
 		machine.Not("wall", "walls: %v", &os.PathError{Op: "open", Path: p["path"], Err: errors.New(all)}),
 	}
-	s.findings[0].Of, s.findings[1].Of = machine.Name(p["cell"]), "doorward-sentinel.service"
+	s.findings[0].Of, s.findings[1].Of, s.findings[2].Of = machine.Name(p["cell"]), "doorward-sentinel.service", "doorwardadas"
+	d := answered{installed: s.vendors, hasCells: true, accounts: []wire.Account{{Name: p["account"], Vendor: p["person"]},
+		{Vendor: p["title"], Health: wire.Code(all)}, {Vendor: "github", Health: wire.CodeDenied}},
+		cells: []wire.CellState{{Name: p["cell"], State: all}}}
+	d.health()
+	d.heard("sentinel", wire.Refuse(wire.Code(all), all, all))
+	s.findings = append(append(s.findings, d.findings...), cellsArmed(&d)...)
 	s.units = []machine.UnitState{{Name: "doorward-cell@" + p["cell"] + ".service", State: "active (running)"},
 		{Name: "doorward-authd.service", State: "active (running)", Restarts: 2}}
 	acc := wire.Account{Name: p["account"], Vendor: "dav", Owner: p["address"], Base: wire.Base{Host: p["host"]}, Also: []string{p["host"]},
 		Health: wire.CodeReconnectRequired}
 	acc.Placement.User = p["user"]
 	s.accounts = []wire.Account{acc, {Name: p["token"], Vendor: p["title"], Health: wire.Code(all)}}
-	s.cells = []wire.CellState{{Name: p["cell"], State: "running", User: p["user"], Projects: []string{p["project"]}, Problem: all}}
+	s.cells = []wire.CellState{{Name: p["cell"], State: "running", User: p["user"], Projects: []string{p["project"]}, Problem: all},
+		{State: all}}
 	s.verify = &wire.AuditResp{Lines: [][]byte{fmt.Appendf(nil, `{"size":7,"signed":2,"coded":true,"kept":[1],"findings":[{"what":%q}]}`, all)},
 		Err: wire.Refuse(wire.CodeInternal, all, all)}
 	s.record = [][]byte{fmt.Appendf(nil, `{"n":1,"type":"park","details":{"title":%q}}`, all), fmt.Appendf(nil, `{"type":%q}`, all)}
@@ -68,6 +75,7 @@ func sourcesWith(p map[string]string) *sources {
 	}
 	line(sentinel, logged("a caller is refused"))
 	line(sentinel, logged("a caller of "+p["person"]+" is refused"))
+	line(sentinel, logged("a caller of "+p["person"]+"-laptop is refused"))
 	for _, v := range p {
 		line(sentinel, logged(v))
 		line(sentinel, v)
@@ -109,7 +117,7 @@ func TestAReportHasNothingOfAPerson(t *testing.T) {
 	for _, f := range look.Bytes("the report", b) {
 		t.Errorf("%s", f)
 	}
-	for _, small := range []string{"with eve", "lovelace", "thesis", "Dinner", "example.test"} {
+	for _, small := range []string{"with eve", "lovelace", "thesis", "Dinner", "example.test", "doorwardadas"} {
 		if strings.Contains(string(b), small) {
 			t.Errorf("the report has %q", small)
 		}
@@ -136,7 +144,7 @@ func TestAReportHasNothingOfAPerson(t *testing.T) {
 	// What is left says something.
 	for _, want := range []string{`"check": "account"`, `of dav"`, `"sentinel: internal: (left out)"`, `"a caller is refused"`, `"permission denied"`,
 		`"dav reconnect_required": 1`, `"another other": 1`, `"entries": 7`, `"faults": 1`, `"park": 1`, `"count": 12`, `"doorward-authd.service"`,
-		`"running": 1`, `sentinel.(*Sentinel).decide"`, `sentinel/decide.go:77 +0x1d"`, `"panic: runtime error: index out of range"`,
+		`"running": 1`, `of github: denied"`, `sentinel.(*Sentinel).decide"`, `sentinel/decide.go:77 +0x1d"`, `"panic: runtime error: index out of range"`,
 		`"waiting": 3`, `github comment goes without asking`} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("the report has no %s", want)

@@ -212,11 +212,10 @@ func CgroupRoot() string {
 }
 
 func tryCgroup2() (string, error) {
-	root := CgroupRoot()
-	if root == "" {
+	if CgroupRoot() == "" {
 		return "", errors.New("cgroup v2 is not mounted")
 	}
-	return "cgroup v2 at " + root, nil
+	return "cgroup v2 is mounted", nil
 }
 
 func tryCgroupOnly() (string, error) {
@@ -226,7 +225,7 @@ func tryCgroupOnly() (string, error) {
 	}
 	for _, m := range all {
 		if m.kind == "cgroup" {
-			return "", errors.New("cgroup v1 is mounted too (" + m.place + ")")
+			return "", errors.New("cgroup v1 is mounted too") // somewhere, which may be a path of the person's
 		}
 	}
 	return "cgroup v2 alone", nil
