@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/doorward/doorward/cli/operator/machine"
 	"github.com/doorward/doorward/cli/setup"
@@ -27,7 +28,7 @@ func (a *app) findings() []machine.Finding {
 	if dir == "" {
 		return append(machine.Kernel(), found)
 	}
-	said := answers()
+	said := answers(vendors)
 	m := machine.Look(vendors)
 	out := slices.Concat(machine.Kernel(), []machine.Finding{found, machine.Disk()}, m.Versions(dir), m.Units(said.vendors()),
 		m.Sockets(), said.findings, policyInForce(dir, said), cellsArmed(said), agentsInside())
@@ -82,11 +83,12 @@ func descriptions() (dir string, vendors []string, f machine.Finding) {
 
 // answered is what the daemons said to a person.
 type answered struct {
-	findings []machine.Finding
-	sentinel bool // it answers
-	accounts []wire.Account
-	cells    []wire.CellState
-	hasCells bool
+	installed []string // vendors that have a description
+	findings  []machine.Finding
+	sentinel  bool // it answers
+	accounts  []wire.Account
+	cells     []wire.CellState
+	hasCells  bool
 }
 
 func (d *answered) vendors() []string {
@@ -101,8 +103,8 @@ func (d *answered) vendors() []string {
 const soon = 20 * time.Second
 
 // answers asks each daemon that a person may ask.
-func answers() *answered {
-	d := &answered{}
+func answers(installed []string) *answered {
+	d := &answered{installed: installed}
 	if err := machine.Person(); err != nil {
 		for _, name := range []string{"sentinel", "authd", "cells"} {
 			f := machine.Not("answers."+name, "whether %s answers: %s; it takes persons in a login session only", name,
@@ -147,7 +149,7 @@ func (d *answered) record() {
 	case err == nil && r.Err == nil:
 		d.findings = append(d.findings, machine.Ok(check, "the record can be read"))
 	case errors.As(err, &e):
-		d.findings = append(d.findings, machine.Bad(check, "journalctl -u doorward-sentinel", "the record: %s: %s", string(e.Code),
+		d.findings = append(d.findings, machine.Bad(check, "journalctl -u doorward-sentinel", "the record: %s: %s", known(string(e.Code)),
 			machine.Detail(e.Reason)))
 	default:
 		d.findings = append(d.findings, machine.Bad(check, "doorward audit verify", "the record cannot be read"))
@@ -176,7 +178,7 @@ func (d *answered) heard(name string, err error) bool {
 		if e.Code == wire.CodeLocked {
 			next = "doorward unlock"
 		}
-		d.findings = append(d.findings, machine.Bad(check, next, "%s: %s: %s", name, string(e.Code), machine.Detail(e.Reason)))
+		d.findings = append(d.findings, machine.Bad(check, next, "%s: %s: %s", name, known(string(e.Code)), machine.Detail(e.Reason)))
 	}
 	return false
 }
@@ -184,15 +186,19 @@ func (d *answered) heard(name string, err error) bool {
 // health adds the accounts, and which of them cannot be used.
 func (d *answered) health() {
 	for _, acc := range d.accounts {
+		var vendor any = machine.Name(acc.Vendor) // of whatever authd says
+		if slices.Contains(d.installed, acc.Vendor) {
+			vendor = acc.Vendor
+		}
 		switch acc.Health {
 		case "":
-			d.findings = append(d.findings, machine.Ok("account", "account %s of %s", machine.Name(acc.Name), acc.Vendor))
+			d.findings = append(d.findings, machine.Ok("account", "account %s of %s", machine.Name(acc.Name), vendor))
 		case wire.CodeNotConnected:
 			d.findings = append(d.findings, machine.Bad("account", "doorward pending; then doorward approve",
-				"account %s of %s waits for a decision", machine.Name(acc.Name), acc.Vendor))
+				"account %s of %s waits for a decision", machine.Name(acc.Name), vendor))
 		default:
 			d.findings = append(d.findings, machine.Bad("account", "doorward account test NAME; then doorward account add "+acc.Vendor+
-				" NAME --replace", "account %s of %s: %s", machine.Name(acc.Name), acc.Vendor, string(acc.Health)))
+				" NAME --replace", "account %s of %s: %s", machine.Name(acc.Name), vendor, known(string(acc.Health))))
 		}
 	}
 }
@@ -251,7 +257,7 @@ func cellsArmed(d *answered) []machine.Finding {
 	}
 	var out []machine.Finding
 	for _, c := range d.cells {
-		f := machine.Ok(check, "cell %s is %s and may be started", machine.Name(c.Name), c.State)
+		f := machine.Ok(check, "cell %s is %s and may be started", machine.Name(c.Name), known(c.State))
 		if c.Problem != "" {
 			f = machine.Bad(check, "doorward cell start CELL says what to do", "cell %s: %s", machine.Name(c.Name),
 				machine.Detail(c.Problem))
@@ -283,8 +289,12 @@ func cellWalls(d *answered, l *machine.Listener) []machine.Finding {
 	return out
 }
 
-// saidMax bounds in bytes what is read of a canary.
-const saidMax = 64 << 10
+// saidMax bounds in bytes what is read of a canary, and canaryFor how long: a process of the cell can stop it, or keep its
+// terminal open behind it.
+const (
+	saidMax   = 64 << 10
+	canaryFor = 2 * time.Minute
+)
 
 // runQuietly runs a command in a cell to its end, which nobody attends, and returns what it said.
 func runQuietly(cell string, args []string) (string, error) {
@@ -301,13 +311,29 @@ func runQuietly(cell string, args []string) (string, error) {
 	if len(fds) != 1 {
 		return "", wire.Refuse(wire.CodeInternal, fmt.Sprintf("cells sent %d terminals", len(fds)), "")
 	}
-	master := os.NewFile(uintptr(fds[0]), "terminal")
-	defer master.Close()
-	var said bytes.Buffer
-	_, _ = io.Copy(&said, io.LimitReader(master, saidMax)) // ends with EIO when nobody has the other end any more
+	said, err := readSaid(fds[0], canaryFor)
+	if err != nil {
+		return "", err // the run ends with the connection
+	}
 	var ended wire.RunResp
 	if _, err := conn.Call("run", &wire.RunReq{Wait: began.Session}, &ended); err != nil {
 		return "", broken("cells", err)
+	}
+	return said, nil
+}
+
+// readSaid reads a canary's terminal to its end and closes it.
+func readSaid(fd int, within time.Duration) (string, error) {
+	err := unix.SetNonblock(fd, true) // or it has no deadline
+	master := os.NewFile(uintptr(fd), "terminal")
+	defer master.Close()
+	if err = errors.Join(err, master.SetReadDeadline(time.Now().Add(within))); err != nil {
+		return "", err
+	}
+	var said bytes.Buffer
+	_, err = io.Copy(&said, io.LimitReader(master, saidMax)) // ends with EIO when nobody has the other end any more
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return "", wire.Refuse(wire.CodeUnavailable, "its canary does not end, or something in the cell holds its terminal", "")
 	}
 	return said.String(), nil
 }

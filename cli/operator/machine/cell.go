@@ -71,9 +71,9 @@ type cellWall struct {
 
 var cellWalls = []cellWall{
 	{"cell.network", "it has lo only, and reaches nothing over the network", cellNetwork},
-	{"cell.run", "it sees no socket of this machine but its own", cellRun},
+	{"cell.run", "of Doorward's sockets it sees its own, and of this machine's none of those that give the machine away", cellRun},
 	{"cell.sentinel", "sentinel answers it", cellSentinel},
-	{"cell.sockets", "sockets of other kinds are refused: vsock, packet, raw, netlink's audit, crypto", cellSockets},
+	{"cell.sockets", "sockets of other kinds are refused: vsock, packet, raw, crypto, bluetooth, xdp", cellSockets},
 	{"cell.kernel", "bpf, io_uring, userfaultfd, perf events and modules are refused", cellKernel},
 	{"cell.cgroup", "it cannot leave its session's cgroup", cellCgroup},
 	{"cell.processes", "it sees no process and no namespace of this machine", cellProcesses},
@@ -204,22 +204,30 @@ func cellSockets(Canary) error {
 	return nil
 }
 
-// cellKernel calls with nothing where attributes stand: a call that is let through to the kernel fails by that.
+// kernelCalls are calls that a cell's filter refuses. They are made with nothing where attributes stand, so that one that is
+// let through to the kernel fails by that. userfaultfd takes none: with 0 the kernel itself refuses it to those without
+// privilege, so it is asked for what the kernel gives to all (UFFD_USER_MODE_ONLY).
+var kernelCalls = []struct {
+	name      string
+	call, arg uintptr
+}{
+	{"bpf", unix.SYS_BPF, 0}, {"io_uring", unix.SYS_IO_URING_SETUP, 0}, {"userfaultfd", unix.SYS_USERFAULTFD, 1},
+	{"perf events", unix.SYS_PERF_EVENT_OPEN, 0}, {"modules", unix.SYS_INIT_MODULE, 0},
+}
+
 func cellKernel(Canary) error {
-	for _, s := range []struct {
-		name string
-		call uintptr
-	}{
-		{"bpf", unix.SYS_BPF}, {"io_uring", unix.SYS_IO_URING_SETUP}, {"userfaultfd", unix.SYS_USERFAULTFD},
-		{"perf events", unix.SYS_PERF_EVENT_OPEN}, {"modules", unix.SYS_INIT_MODULE},
-	} {
-		fd, _, no := unix.Syscall(s.call, 0, 0, 0)
+	var gone []string
+	for _, s := range kernelCalls {
+		fd, _, no := unix.Syscall(s.call, s.arg, 0, 0)
 		if no == 0 {
 			_ = unix.Close(int(fd))
 		}
 		if no != unix.EPERM && no != unix.ENOSYS {
-			return fmt.Errorf("%s: not refused (%v)", s.name, no)
+			gone = append(gone, s.name)
 		}
+	}
+	if len(gone) > 0 {
+		return fmt.Errorf("not refused: %s", strings.Join(gone, ", "))
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ func openProcess(pid int) (*process, error) {
 // user is not root. What f is not held by is the process's filter of system calls, which nothing but descent gives.
 //
 // f runs on a thread of its own that ends with it. It must start nothing and leave no goroutine. A daemon that was taken over
-// has that thread's user, and still may not look into this process: changing its user has made it undumpable (prctl(2)).
+// has that thread's user, and still may not look into this process: it is undumpable (prctl(2)). It may send it signals.
 func (p *process) inside(f func()) error {
 	done := make(chan error, 1)
 	go offMain(func() {
@@ -116,6 +116,10 @@ func (p *process) enter() error {
 	}
 	if _, _, no := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(p.uid), uintptr(p.uid), uintptr(p.uid)); no != 0 {
 		return fmt.Errorf("take its user: %w", no)
+	}
+	// Changing the user does this too, but where fs.suid_dumpable says otherwise.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("keep others out of this process: %w", err)
 	}
 	return nil
 }

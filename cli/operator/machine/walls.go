@@ -310,7 +310,7 @@ func noPrivilege(k *look) error {
 		return errorf("it may gain privileges (NoNewPrivs %s)", k.p.status["NoNewPrivs"])
 	case k.p.status["Seccomp"] != "2":
 		return errorf("its system calls are not filtered (Seccomp %s)", k.p.status["Seccomp"])
-	case k.daemon != "cells" && slices.Contains(k.p.groups, 0):
+	case k.daemon != "cells" && (k.p.gid == 0 || slices.Contains(k.p.groups, 0)):
 		return errorf("it is in root's group")
 	}
 	return nil

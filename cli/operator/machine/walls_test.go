@@ -3,6 +3,7 @@
 package machine
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -127,6 +128,50 @@ func TestTheCanaryFindsWallsGoneWhereThereIsNoCell(t *testing.T) {
 		}
 		if f.State != want {
 			t.Errorf("%s is %s", f.Check, f.State)
+		}
+	}
+}
+
+// A call that the kernel refuses by itself to those without privilege says nothing of a filter: without one, of these calls
+// those that no other wall refuses are found, also by a user who has nothing.
+func TestTheCanaryFindsCallsThatNoFilterRefuses(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("host ground: being another user needs root")
+	}
+	p, err := openProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.status["Seccomp"] != "0" {
+		t.Skip("host ground: system calls are filtered here")
+	}
+	p.uid, p.gid, p.groups = 65534, 65534, nil
+	var found error
+	if err := p.inside(func() { found = cellKernel(Canary{}) }); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"bpf", "userfaultfd"} {
+		if found == nil || !strings.Contains(found.Error(), name) {
+			t.Errorf("no filter refuses %s, and it says %v", name, found)
+		}
+	}
+}
+
+// What was not seen is not said to be well: a cell's root can take its processes out of the payload's own cgroup.
+func TestAPayloadThatIsNotSeenIsUntried(t *testing.T) {
+	group := t.TempDir()
+	if err := payload(group); err == nil || errors.Is(err, errUntried) {
+		t.Errorf("no cgroup: %v", err)
+	}
+	// This process is nobody's first.
+	for _, procs := range []string{"", "0x\n", fmt.Sprintln(os.Getpid())} {
+		if err := os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(procs), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := payload(group); err == nil {
+			t.Errorf("with %q in it all is well", procs)
+		} else if procs == "" && !errors.Is(err, errUntried) {
+			t.Errorf("nothing in it: %v", err)
 		}
 	}
 }
