@@ -239,21 +239,24 @@ func (t *tally) machine() {
 // takeMachine counts what `make vm-test` said, wrote down and ended with. Neither a skip nor silence is a pass.
 func (t *tally) takeMachine(said, results []byte, err error) {
 	var r struct {
-		Passed int
-		Failed []string
+		Passed          int
+		Failed, Skipped []string
 	}
-	switch i := bytes.Index(said, []byte("VM ground skipped")); {
-	case err == nil && i >= 0:
-		line, _, _ := strings.Cut(string(said[i:]), "\n")
-		t.skipped++
-		t.grounds = append(t.grounds, line)
-		return
-	case json.Unmarshal(results, &r) != nil, r.Passed == 0 && len(r.Failed) == 0, err != nil && len(r.Failed) == 0:
+	none := json.Unmarshal(results, &r) != nil
+	if i := bytes.Index(said, []byte("VM ground skipped: ")); none && err == nil && i >= 0 { // it did not come to a suite
+		why, _, _ := strings.Cut(string(said[i:]), "\n")
+		r.Skipped = []string{strings.TrimPrefix(why, "VM ground skipped: ")}
+	}
+	if r.Passed+len(r.Failed)+len(r.Skipped) == 0 || err != nil && len(r.Failed) == 0 {
 		t.failed = append(t.failed, "VM ground: it gave no results")
 	}
 	t.passed += r.Passed
 	for _, f := range r.Failed {
 		t.failed = append(t.failed, "VM ground: "+f)
+	}
+	t.skipped += len(r.Skipped)
+	for _, why := range r.Skipped {
+		t.grounds = append(t.grounds, "VM ground: "+why)
 	}
 }
 

@@ -76,6 +76,10 @@ func TestTheMachineIsCounted(t *testing.T) {
 		{"", "", nil, 0, 1, 0},
 		{"", `{"Passed":0}`, nil, 0, 1, 0},
 		{"", `{"Passed":3}`, failed, 3, 1, 0},
+		{"VM ground skipped in part: firsthour: x\n", `{"Passed":7,"Skipped":["firsthour: x"]}`, nil, 7, 0, 1},
+		{"VM ground skipped in part: b: x\n", `{"Passed":7,"Failed":["inside TestA"],"Skipped":["b: x"]}`, failed, 7, 1, 1},
+		{"a test says VM ground skipped: x\n", `{"Passed":7}`, nil, 7, 0, 0},
+		{"VM ground skipped: inside: x\n", `{"Passed":0,"Skipped":["inside: x"]}`, nil, 0, 0, 1},
 	} {
 		var got tally
 		got.takeMachine([]byte(c.said), []byte(c.results), c.err)

@@ -21,7 +21,7 @@ func takeAgent(ctx context.Context, cache, tree string) error {
 	npm, err1 := exec.LookPath("npm")
 	node, err2 := exec.LookPath("node")
 	if err := errors.Join(err1, err2); err != nil {
-		return fmt.Errorf("%w: apt-get install -y npm: %w", errNotBrought, err)
+		return fmt.Errorf("%w: apt-get install -y npm: %w", errSkipped, err)
 	}
 	dir := filepath.Join(cache, "agent-codex-0.20.0")
 	if _, err := os.Stat(dir); err != nil {
@@ -32,7 +32,7 @@ func takeAgent(ctx context.Context, cache, tree string) error {
 		defer os.RemoveAll(tmp)
 		if err := command(ctx, npm, "install", "--global", "--prefix="+tmp, "--ignore-scripts", "--no-audit", "--no-fund",
 			agentPackage); err != nil {
-			return fmt.Errorf("%w: %w", errNotBrought, err)
+			return fmt.Errorf("%w: %w", errSkipped, err)
 		}
 		// Of its programs, those for other systems are most of its bytes.
 		for _, other := range []string{"*darwin*", "*windows*", "*aarch64*"} {

@@ -93,7 +93,7 @@ func (m *machine) load(ctx context.Context, root, deb, cache string) error {
 	}
 	if m.bring != nil {
 		if err := m.bring(ctx, cache, tree); err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
+			return err
 		}
 	}
 	if err := makeDisk(ctx, filepath.Join(m.dir, "bench.img"), tree, 512<<20); err != nil {
@@ -175,6 +175,7 @@ func (m *machine) boot(ctx context.Context) (results, error) {
 	}
 	begin := time.Now()
 	for n := 1; n <= max(m.boots, 1) && !r.ended; n++ {
+		r.passed = 0 // the tests begin again, and what passes counts once
 		if err := m.once(ctx, n, &r); err != nil {
 			return r, fmt.Errorf("%w; its console: %s", err, m.console(n))
 		}

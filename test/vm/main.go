@@ -27,11 +27,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errSkipped wraps what this machine lacks, and errNotBrought what it lacks for one suite.
-var (
-	errSkipped    = errors.New("VM ground skipped")
-	errNotBrought = errors.New("VM ground skipped in part")
-)
+// errSkipped wraps what this machine lacks: for all suites, or for one.
+var errSkipped = errors.New("VM ground skipped")
 
 func main() {
 	err := run()
@@ -86,12 +83,9 @@ func run() error {
 		}
 		m := &machine{suite: s, dir: filepath.Join(out, s.name), cover: *cover}
 		err := m.try(ctx, root, *deb, *limit, &all)
-		if errors.Is(err, errNotBrought) {
-			all.Skipped = append(all.Skipped, err.Error())
+		if errors.Is(err, errSkipped) { // what others gave counts all the same
+			all.Skipped = append(all.Skipped, s.name+": "+strings.TrimPrefix(err.Error(), errSkipped.Error()+": "))
 			continue
-		}
-		if errors.Is(err, errSkipped) {
-			return err
 		}
 		if *cover {
 			dir, bad := unpackCover(m.dir)
@@ -106,7 +100,7 @@ func run() error {
 	}
 	if len(covered) > 0 {
 		if err := mergeCover(ctx, root, out, covered); err != nil {
-			return err
+			all.Failed = append(all.Failed, err.Error())
 		}
 		fmt.Println("what of the daemons ran:", filepath.Join(out, "coverage.txt"))
 	}
@@ -136,7 +130,8 @@ type tally struct {
 	Skipped []string // suites, and why
 }
 
-// say writes the results down, and says them; the last lines are for who reads only those.
+// say writes the results down, and says them; the last lines are for who reads only those. What failed is an error, and so
+// is that nothing passed: errSkipped where that is this machine's doing.
 func (t *tally) say(chosen []suite, out string) error {
 	b, err := json.Marshal(t)
 	if err == nil {
@@ -150,11 +145,19 @@ func (t *tally) say(chosen []suite, out string) error {
 			fmt.Printf("%s without %s: %s\n", s.name, name, s.without[name])
 		}
 	}
-	for _, why := range t.Skipped {
-		fmt.Println(why)
+	switch {
+	case len(t.Failed) > 0:
+		err = fmt.Errorf("VM ground: %d passed, %d did not:\n  %s", t.Passed, len(t.Failed), strings.Join(t.Failed, "\n  "))
+	case t.Passed == 0 && len(t.Skipped) > 0:
+		return fmt.Errorf("%w: %s", errSkipped, strings.Join(t.Skipped, "; "))
+	case t.Passed == 0:
+		return errors.New("VM ground: no test ran")
 	}
-	if len(t.Failed) > 0 {
-		return fmt.Errorf("VM ground: %d passed, %d did not:\n  %s", t.Passed, len(t.Failed), strings.Join(t.Failed, "\n  "))
+	for _, why := range t.Skipped {
+		fmt.Println("VM ground skipped in part:", why)
+	}
+	if err != nil {
+		return err
 	}
 	fmt.Printf("VM ground: %d passed\n", t.Passed)
 	return nil

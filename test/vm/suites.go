@@ -35,7 +35,7 @@ type suite struct {
 	// times. The tests run from their beginning each time; DOORWARD_BOOT counts from 1. To them a reset (as by
 	// /proc/sysrq-trigger) is a cut of the power: what was not synced is lost.
 	boots int
-	// bring puts on the second disk what its tests need of this host's besides; an error that is errNotBrought leaves
+	// bring puts on the second disk what its tests need of this host's besides; an error that is errSkipped leaves
 	// the suite out, and the last lines of a run say so.
 	bring func(ctx context.Context, cache, tree string) error
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -45,6 +46,26 @@ func TestResultsAreReadStrictly(t *testing.T) {
 	well := results{ended: true, well: true}
 	if well.err() == nil {
 		t.Error("a run without tests is well")
+	}
+}
+
+// A suite that this machine cannot give hides no failure of another, and a run of nothing is no good one.
+func TestASkipHidesNoFailure(t *testing.T) {
+	for _, c := range []struct {
+		all     tally
+		skipped bool
+		fails   bool
+	}{
+		{tally{Passed: 3}, false, false},
+		{tally{Passed: 3, Skipped: []string{"b: x"}}, false, false},
+		{tally{Skipped: []string{"a: x", "b: x"}}, true, true},
+		{tally{Passed: 3, Failed: []string{"a TestA"}, Skipped: []string{"b: x"}}, false, true},
+		{tally{Failed: []string{"a TestA"}, Skipped: []string{"b: x"}}, false, true},
+		{tally{}, false, true},
+	} {
+		if err := c.all.say(nil, t.TempDir()); (err != nil) != c.fails || errors.Is(err, errSkipped) != c.skipped {
+			t.Errorf("%+v: %v", c.all, err)
+		}
 	}
 }
 
