@@ -261,10 +261,18 @@ func noMemory(k *look) error {
 	if info.Sys().(*syscall.Stat_t).Uid != 0 { // proc(5): of what is not dumpable the files are root's
 		return errorf("it is dumpable: its own user may read its memory, and a core may be written")
 	}
+	var others []string
+	for _, other := range k.m.services() {
+		if other != k.unit && openFile("/proc/"+k.m.units[other]["MainPID"]+"/mem") == nil { // the control: root opens it
+			others = append(others, other)
+		}
+	}
+	if len(others) == 0 {
+		return cannot("no other daemon's memory is opened from here either")
+	}
 	return k.within(func() error {
-		for _, other := range k.m.services() {
-			pid := k.m.units[other]["MainPID"]
-			if other != k.unit && pid != "0" && openFile("/proc/"+pid+"/mem") == nil {
+		for _, other := range others {
+			if openFile("/proc/"+k.m.units[other]["MainPID"]+"/mem") == nil {
 				return errorf("it can open the memory of %s", other)
 			}
 		}
@@ -318,11 +326,19 @@ func noPrivilege(k *look) error {
 
 func noCgroup(k *look) error {
 	root := CgroupRoot()
+	writes := func(dir string) bool {
+		fd, err := unix.Open(root+dir+"/cgroup.procs", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			_ = unix.Close(fd)
+		}
+		return err == nil
+	}
+	if root == "" || !writes("") { // the control
+		return cannot("cgroups cannot be written to from here either")
+	}
 	return k.within(func() error {
 		for _, dir := range []string{"", "/doorward.slice", "/doorward.slice/doorward-cells.slice", "/user.slice"} {
-			fd, err := unix.Open(root+dir+"/cgroup.procs", unix.O_WRONLY|unix.O_CLOEXEC, 0)
-			if err == nil {
-				_ = unix.Close(fd)
+			if writes(dir) {
 				return errorf("it may write to %s", root+dir)
 			}
 		}

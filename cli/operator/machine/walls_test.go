@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -91,6 +93,80 @@ func TestTheListenerIsReachedWithoutAWall(t *testing.T) {
 	}
 }
 
+// stayInCgroup puts this process back where it is: a canary that can moves itself away.
+func stayInCgroup(t *testing.T) {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, path, ok := strings.Cut(string(b), "0::")
+	path, _, _ = strings.Cut(path, "\n")
+	if !ok {
+		return
+	}
+	t.Cleanup(func() {
+		_ = os.WriteFile(filepath.Join(CgroupRoot(), path, "cgroup.procs"), []byte("0"), 0) // one that it may not is none that it left
+	})
+}
+
+// A process around which no wall stands, root and in this machine's namespaces: doctor says of each wall that it is gone,
+// and of each path that it is, once what it leads to is.
+func TestWallsThatAreNotThereAreFoundGone(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("host ground: entering another's namespaces needs root")
+	}
+	l, err := Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	other := exec.Command("sleep", "infinity")
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = other.Process.Kill(); _ = other.Wait() })
+	p, err := openProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &Machine{vendors: []string{"dav"}, units: map[string]unit{
+		"doorward-authd.service":      {"MainPID": strconv.Itoa(other.Process.Pid), "ActiveState": "active"},
+		"doorward-worker@dav.service": {"MainPID": strconv.Itoa(p.pid), "ActiveState": "active"}}}
+	for _, daemon := range []string{"worker", "egress"} {
+		k := &look{m: m, daemon: daemon, vendor: "dav", unit: "doorward-worker@dav.service", p: p, l: l}
+		for _, w := range walls {
+			if !w.of(daemon) || w.check == "path.network" {
+				continue
+			}
+			switch err := w.try(k); {
+			case errors.Is(err, errUntried) && w.check == "wall.cgroup":
+				t.Log(err) // no cgroup may be written to here
+			case err == nil || errors.Is(err, errUntried):
+				t.Errorf("%s of %s: %v", w.check, daemon, err)
+			}
+		}
+		p := *p
+		p.uid, p.gid, p.status = 65534, 0, map[string]string{"CapEff": "0", "CapPrm": "0", "CapInh": "0", "CapAmb": "0", "CapBnd": "0",
+			"NoNewPrivs": "1", "Seccomp": "2"}
+		k.p = &p
+		if err := noPrivilege(k); err == nil {
+			t.Errorf("%s: root's group is no privilege", daemon)
+		}
+		if p.gid = 65534; noPrivilege(k) != nil {
+			t.Errorf("control: %s: %v", daemon, noPrivilege(k))
+		}
+	}
+	k := &look{m: m, daemon: "egress", p: p, l: l}
+	if err := hasNetwork(k); err != nil {
+		t.Errorf("control: %v", err)
+	}
+	l.Close()
+	if err := hasNetwork(k); err == nil || errors.Is(err, errUntried) {
+		t.Errorf("path.network: nobody listens, and it says %v", err)
+	}
+}
+
 // Here, where there is no cell, the canary finds the walls gone: it does not say that all is well where nothing is.
 func TestTheCanaryFindsWallsGoneWhereThereIsNoCell(t *testing.T) {
 	l, err := Listen()
@@ -98,6 +174,7 @@ func TestTheCanaryFindsWallsGoneWhereThereIsNoCell(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
+	stayInCgroup(t)
 	var said strings.Builder
 	err = InCell(NewCanary(l).Args(), func(check string, state State, detail string) {
 		fmt.Fprintf(&said, "%s\t%s\t%s\r\n", check, state, detail)
