@@ -123,10 +123,6 @@ func isGone(answer string) bool {
 	return strings.HasPrefix(answer, "nobody (") && strings.HasSuffix(answer, peer.ErrGone.Error()+")")
 }
 
-func asUser(uid uint32) syscall.SysProcAttr {
-	return syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
-}
-
 // Who is the same at the same place is known; a name of somebody else's at any other place, or one that contains it, is
 // not. The places are systemd's own where it makes them, and else made as root could.
 func TestANameCountsAtItsPlaceOnly(t *testing.T) {
@@ -176,12 +172,9 @@ func TestANameCountsAtItsPlaceOnly(t *testing.T) {
 			t.Errorf("a process in %s is %s, want %s", path, have, want)
 		}
 	}
-	// The uid and the slice of a person agree, or it is nobody.
-	session := "/user.slice/user-1000.slice/session-9.scope"
-	for uid, want := range map[uint32]string{0: "admin of user-1000"} {
-		if have := called(t, cellSocket, session, asUser(uid)); have != want {
-			t.Errorf("uid %d in the slice of 1000 is %s, want %s", uid, have, want)
-		}
+	// Root in a person's slice is an admin; who else may come to this socket at all is in a cell.
+	if have := called(t, cellSocket, "/user.slice/user-1000.slice/session-9.scope", syscall.SysProcAttr{}); have != "admin of user-1000" {
+		t.Errorf("root in the slice of 1000 is %s", have)
 	}
 }
 
