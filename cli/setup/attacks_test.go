@@ -530,8 +530,9 @@ func TestACellThatWasThereIsNotTaken(t *testing.T) {
 func TestALinkSwappedInTheHome(t *testing.T) {
 	dir := inMemory(t)
 	must(t, os.MkdirAll(dir+"/tree/c/deep", 0o755), os.Chmod(dir+"/tree/c/deep", 0o777), os.MkdirAll(dir+"/home/roots/deep", 0o700))
-	for i := range 200 {
+	for i := range 400 {
 		write(t, fmt.Sprintf("%s/tree/c/deep/f%d", dir, i), "x", 0o600)
+		write(t, fmt.Sprintf("%s/home/roots/deep/f%d", dir, i), "of root", 0o600)
 	}
 	write(t, dir+"/home/roots/deep/secret", "s", 0o600)
 	was := look(t, dir+"/home/roots")
@@ -547,17 +548,17 @@ func TestALinkSwappedInTheHome(t *testing.T) {
 				return
 			default:
 			}
-			for _, name := range []string{"new", "new" + coming} {
-				if os.Rename(dir+"/home/"+name, fmt.Sprintf("%s/home/was%d", dir, n)) == nil {
-					_ = os.Symlink("roots", dir+"/home/"+name)
-				}
+			// A copy is made where only root gets, as this test does, so it has the best of chances.
+			deep := dir + "/home/new" + coming + "/" + inside + "/deep"
+			if isThere(deep+"/f190") && os.Rename(deep, fmt.Sprintf("%s/home/was%d", dir, n)) == nil {
+				_ = os.Symlink(dir+"/home/roots/deep", deep)
 			}
 		}
 	}()
 	for range 20 {
 		_, _ = copyAll(from, "c", to, "new", owner{1000, 1000}, anyone)
-		_ = os.Remove(dir + "/home/new" + coming)
-		_ = os.Remove(dir + "/home/new")
+		_ = os.RemoveAll(dir + "/home/new" + coming)
+		_ = os.RemoveAll(dir + "/home/new")
 	}
 	close(end)
 	<-ended
