@@ -52,7 +52,7 @@ func (c *config) mayRun(cell string, tree *os.File) error {
 	group, err := badGroup(tree, c.User)
 	if err != nil {
 		return wire.Refuse(wire.CodeNotConfigured, "cell "+cell+" is not started: the groups of its user "+c.User+" are not known: "+
-			err.Error(), "mend "+c.Root+"/etc/group")
+			err.Error(), "mend etc/passwd and etc/group in "+c.Root)
 	}
 	if group != "" {
 		return wire.Refuse(wire.CodeNotAllowed, "cell "+cell+" is not started: its user "+c.User+" is in the group "+group+
@@ -69,6 +69,8 @@ func badGroup(tree *os.File, name string) (string, error) {
 	if passwd, err := readIn(tree, "etc/passwd"); err == nil {
 		if a, ok := inPasswd(passwd, name); ok {
 			user, found = a, true
+		} else if strings.Contains("\n"+passwd, "\n"+name+":") { // others may read what is passed over here
+			return "", errors.New("its line of etc/passwd is none")
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return "", err
@@ -87,7 +89,7 @@ func badGroup(tree *os.File, name string) (string, error) {
 	bad := map[int64]string{} // by number, since a group may have several names
 	for line := range strings.Lines(groups) {
 		f := strings.Split(strings.TrimRight(line, "\r\n"), ":")
-		if len(f) < 4 {
+		if len(f) < 3 {
 			continue
 		}
 		gid, err := strconv.ParseUint(f[2], 10, 32)
@@ -97,7 +99,7 @@ func badGroup(tree *os.File, name string) (string, error) {
 		if slices.Contains(forbidden, f[0]) {
 			bad[int64(gid)] = f[0]
 		}
-		if slices.Contains(strings.Split(f[3], ","), name) {
+		if len(f) > 3 && slices.Contains(strings.Split(f[3], ","), name) {
 			in = append(in, int64(gid))
 			if gid == 0 && user.uid != 0 {
 				return "root", nil

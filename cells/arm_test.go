@@ -15,7 +15,7 @@ import (
 )
 
 const passwdOfTree = "root:x:0:0::/root:/bin/sh\nagent:x:1000:1000::/home/agent:/bin/sh\nhalf:x:1001:0::/home/half:/bin/sh\n" +
-	"docked:x:1002:999::/home/docked:/bin/sh\n"
+	"docked:x:1002:999::/home/docked:/bin/sh\nshort:x:1003:27::/home/short\n"
 
 func treeWith(t *testing.T, group string) string {
 	t.Helper()
@@ -43,6 +43,7 @@ func TestACellIsNotArmedWhoseUserIsInAGroup(t *testing.T) {
 		{"the group of its passwd line", "docked", "docker:x:999:\n", "docker"},
 		{"root's group, by passwd", "half", "root:x:0:\n", "root"},
 		{"root's group, as a member", "agent", "root:x:0:agent\n", "root"},
+		{"a group without a list", "docked", "docker:x:999\n", "docker"},
 		{"another name for docker's number", "agent", "docker:x:999:\nharmless:x:999:agent\n", "docker"},
 		{"a part of a name", "agent", "sudoers:x:27:agent\nsudo:x:28:agents,my-agent\n", ""},
 		{"a user who is in no passwd", "ghost", "sudo:x:27:ghost\n", "sudo"},
@@ -75,6 +76,11 @@ func TestArmingDoesNotBelieveTheTree(t *testing.T) {
 	if err := conf.armed("work"); err != nil {
 		t.Fatalf("control: %v", err)
 	}
+	conf.User = "short" // other readers take a line without a shell
+	if err := conf.armed("work"); err == nil || !strings.Contains(err.Error(), "etc/passwd") {
+		t.Errorf("a user whose line is passed over: %v", err)
+	}
+	conf.User = "agent"
 	// What is behind the end of what is read counts no less.
 	long := strings.Repeat("x:x:5:\n", maxPasswd/7) + "sudo:x:27:agent\n"
 	if err := os.WriteFile(group, []byte(long), 0o644); err != nil {

@@ -3,7 +3,9 @@
 package cells
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/doorward/doorward/internal/wire"
@@ -34,8 +36,11 @@ func (c *config) startable(dir, name string) error {
 // does not start, so its folders do not count.
 func (c *config) apart(dir, name string) error {
 	for _, p := range c.places() {
-		// One that is not there is nspawn's to report.
-		if real, err := filepath.EvalSymlinks(p.path); err == nil && real != p.path {
+		switch real, err := filepath.EvalSymlinks(p.path); {
+		case errors.Is(err, fs.ErrNotExist): // nspawn's to report
+		case err != nil:
+			return refusedPlace(name, p, "cannot be looked at: "+err.Error(), "name another, or mend it,")
+		case real != p.path:
 			return refusedPlace(name, p, "leads to "+real, "name that one")
 		}
 	}

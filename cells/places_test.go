@@ -14,7 +14,7 @@ import (
 // A project within a folder that a cell writes in could be a link by its next start.
 func TestFoldersOfCellsLieApart(t *testing.T) {
 	for _, c := range []struct {
-		what, work, home string // configurations of two cells; @ is a folder with the folders p, p/sub, q, and l, a link to q
+		what, work, home string // configurations of two cells; @ is a folder with the folders p, p/sub, q, and l, a link to q, loop, one to itself, and a file
 		says             string // "" starts
 	}{
 		{"apart", `projects = ["@/p", "@/q"]`, ``, ""},
@@ -33,12 +33,15 @@ func TestFoldersOfCellsLieApart(t *testing.T) {
 		{"around all trees", `projects = ["/var/lib"]`, ``, "its folder /var/lib and /var/lib/doorward/cells/"},
 		{"a link", `projects = ["@/l"]`, ``, "/l leads to "},
 		{"through a link", `projects = ["@/l/sub"]`, ``, "/l/sub leads to "},
+		{"a link to itself", `projects = ["@/loop"]`, ``, "/loop cannot be looked at"},
+		{"behind a file", `projects = ["@/file/sub"]`, ``, "/file/sub cannot be looked at"},
 		{"a tree by a link", `root = "@/l"`, ``, "/l leads to "},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			at, dir := t.TempDir(), t.TempDir()
 			errs := []error{os.MkdirAll(filepath.Join(at, "p/sub"), 0o755), os.MkdirAll(filepath.Join(at, "q/sub"), 0o755),
-				os.Symlink("q", filepath.Join(at, "l"))}
+				os.Symlink("q", filepath.Join(at, "l")),
+				os.Symlink("loop", filepath.Join(at, "loop")), os.WriteFile(filepath.Join(at, "file"), nil, 0o600)}
 			for name, text := range map[string]string{"work": c.work, "home": c.home} {
 				errs = append(errs, os.WriteFile(filepath.Join(dir, name+".toml"), []byte(strings.ReplaceAll(text, "@", at)), 0o600))
 			}

@@ -257,7 +257,7 @@ func cellsArmed(d *answered) []machine.Finding {
 	}
 	var out []machine.Finding
 	for _, c := range d.cells {
-		f := machine.Ok(check, "cell %s is %s and may be started", machine.Name(c.Name), known(c.State))
+		f := machine.Ok(check, "cell %s is %s, and armed", machine.Name(c.Name), known(c.State))
 		if c.Problem != "" {
 			f = machine.Bad(check, "doorward cell start CELL says what to do", "cell %s: %s", machine.Name(c.Name),
 				machine.Detail(c.Problem))

@@ -76,35 +76,38 @@ func run() error {
 		return err
 	}
 	var all tally
-	var covered []string
 	for _, s := range chosen {
 		if s.base == "" {
 			s.base = *booted
 		}
 		m := &machine{suite: s, dir: filepath.Join(out, s.name), cover: *cover}
-		err := m.try(ctx, root, *deb, *limit, &all)
-		if errors.Is(err, errSkipped) { // what others gave counts all the same
-			all.Skipped = append(all.Skipped, s.name+": "+strings.TrimPrefix(err.Error(), errSkipped.Error()+": "))
-			continue
-		}
-		if *cover {
-			dir, bad := unpackCover(m.dir)
-			if bad == nil {
-				covered = append(covered, dir)
-			}
-			err = errors.Join(err, bad)
-		}
-		if err != nil {
-			all.Failed = append(all.Failed, s.name+": "+err.Error())
-		}
+		all.take(m, m.try(ctx, root, *deb, *limit, &all))
 	}
-	if len(covered) > 0 {
-		if err := mergeCover(ctx, root, out, covered); err != nil {
+	if len(all.covered) > 0 {
+		if err := mergeCover(ctx, root, out, all.covered); err != nil {
 			all.Failed = append(all.Failed, err.Error())
 		}
 		fmt.Println("what of the daemons ran:", filepath.Join(out, "coverage.txt"))
 	}
 	return all.say(chosen, out)
+}
+
+// take counts how a suite ended. One that this machine cannot give leaves what the others gave as it is.
+func (t *tally) take(m *machine, err error) {
+	if errors.Is(err, errSkipped) {
+		t.Skipped = append(t.Skipped, m.name+": "+strings.TrimPrefix(err.Error(), errSkipped.Error()+": "))
+		return
+	}
+	if m.cover {
+		dir, bad := unpackCover(m.dir)
+		if bad == nil {
+			t.covered = append(t.covered, dir)
+		}
+		err = errors.Join(err, bad)
+	}
+	if err != nil {
+		t.Failed = append(t.Failed, m.name+": "+err.Error())
+	}
 }
 
 // try runs one suite and counts its results.
@@ -128,6 +131,7 @@ type tally struct {
 	Passed  int
 	Failed  []string
 	Skipped []string // suites, and why
+	covered []string // folders of what the daemons ran
 }
 
 // say writes the results down, and says them; the last lines are for who reads only those. What failed is an error, and so

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -66,6 +67,13 @@ func TestASkipHidesNoFailure(t *testing.T) {
 		if err := c.all.say(nil, t.TempDir()); (err != nil) != c.fails || errors.Is(err, errSkipped) != c.skipped {
 			t.Errorf("%+v: %v", c.all, err)
 		}
+	}
+	var all tally
+	all.take(&machine{suite: suite{name: "a"}}, fmt.Errorf("%w: no mirror", errSkipped))
+	all.take(&machine{suite: suite{name: "b"}}, errors.New("no end"))
+	all.take(&machine{suite: suite{name: "c"}}, nil)
+	if !slices.Equal(all.Skipped, []string{"a: no mirror"}) || !slices.Equal(all.Failed, []string{"b: no end"}) {
+		t.Errorf("%+v", all)
 	}
 }
 

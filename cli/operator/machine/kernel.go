@@ -94,7 +94,7 @@ func (f *Feature) finding() Finding {
 	case err == nil:
 		return Ok(f.Check, "%s", what)
 	case errors.Is(err, errUntried):
-		g := Not(f.Check, "%s: %s", f.For, strings.TrimPrefix(err.Error(), errUntried.Error()+": "))
+		g := Not(f.Check, "%s: %s", f.For, words(err))
 		if os.Geteuid() != 0 && strings.Contains(err.Error(), "root") {
 			g.Next = onlyRoot
 		}
@@ -259,7 +259,7 @@ const cellNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID
 	unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
 func tryNamespaces() (string, error) {
-	for _, kind := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
+	for _, kind := range namespaces {
 		if _, err := os.Stat("/proc/self/ns/" + kind); err != nil {
 			return "", errors.New("no " + kind + " namespaces")
 		}

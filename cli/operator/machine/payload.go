@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -50,14 +51,18 @@ func payload(group string) error {
 	}
 	seen := false
 	for _, pid := range strings.Fields(string(b)) {
-		status, err := os.ReadFile("/proc/" + pid + "/status")
+		n, err := strconv.Atoi(pid)
+		if err != nil {
+			return err
+		}
+		p, err := openProcess(n)
 		if err != nil {
 			continue // it has ended
 		}
-		if !strings.Contains(string(status), "\nSeccomp:\t2\n") {
+		if p.status["Seccomp"] != "2" {
 			return fmt.Errorf("the system calls of process %s are not filtered", pid)
 		}
-		if nspid := behind(string(status), "NSpid:"); len(nspid) != 2 || nspid[1] != "1" {
+		if nspid := strings.Fields(p.status["NSpid"]); len(nspid) != 2 || nspid[1] != "1" {
 			continue // what the cell begins has the environment that it likes
 		}
 		env, err := os.ReadFile("/proc/" + pid + "/environ")
@@ -73,16 +78,6 @@ func payload(group string) error {
 	}
 	if !seen { // root of the cell may make cgroups below this one, and move it there
 		return cannot("its first process is not in the cgroup where it was started")
-	}
-	return nil
-}
-
-// behind are the words behind a key of proc_pid_status(5).
-func behind(status, key string) []string {
-	for l := range strings.Lines(status) {
-		if v, ok := strings.CutPrefix(l, key); ok {
-			return strings.Fields(v)
-		}
 	}
 	return nil
 }

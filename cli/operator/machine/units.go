@@ -280,15 +280,9 @@ func (m *Machine) isWho(name string, u unit) error {
 		pid = strings.Fields(string(b))[0]
 		name = cell
 	}
-	b, err := os.ReadFile("/proc/" + pid + "/cgroup")
+	line, err := cgroupOf(pid)
 	if err != nil {
 		return err
-	}
-	line := ""
-	for l := range strings.Lines(string(b)) {
-		if p, ok := strings.CutPrefix(strings.TrimSpace(l), "0::"); ok {
-			line = p
-		}
 	}
 	id, err := peer.Parse(line)
 	if err != nil {
@@ -340,19 +334,26 @@ func (m *Machine) sockets() []socket {
 
 // Person says whether the daemons take this process for a person's, and if not, why.
 func Person() error {
-	b, err := os.ReadFile("/proc/self/cgroup")
+	path, err := cgroupOf("self")
 	if err != nil {
 		return err
 	}
-	for l := range strings.Lines(string(b)) {
-		path, ok := strings.CutPrefix(strings.TrimSpace(l), "0::")
-		if !ok {
-			continue
-		}
-		if id, err := peer.Parse(path); err != nil || id.Kind != peer.Person {
-			return fmt.Errorf("this process is in no person's session (cgroup %.200s)", path)
-		}
-		return nil
+	if id, err := peer.Parse(path); err != nil || id.Kind != peer.Person {
+		return fmt.Errorf("this process is in no person's session (cgroup %.200s)", path)
 	}
-	return fmt.Errorf("this process has no cgroup of version 2")
+	return nil
+}
+
+// cgroupOf is the cgroup of a process, proc_pid_cgroup(5).
+func cgroupOf(pid string) (string, error) {
+	b, err := os.ReadFile("/proc/" + pid + "/cgroup")
+	if err != nil {
+		return "", err
+	}
+	for l := range strings.Lines(string(b)) {
+		if path, ok := strings.CutPrefix(strings.TrimSpace(l), "0::"); ok {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("process %s has no cgroup of version 2", pid)
 }

@@ -34,11 +34,10 @@ type look struct {
 	l      *Listener
 }
 
-func all(string) bool                         { return true }
-func butEgress(d string) bool                 { return d != "egress" }
-func onlyEgress(d string) bool                { return d == "egress" }
-func butCells(d string) bool                  { return d != "cells" } // it is root, to make cells
-func errorf(format string, args ...any) error { return fmt.Errorf(format, args...) }
+func all(string) bool          { return true }
+func butEgress(d string) bool  { return d != "egress" }
+func onlyEgress(d string) bool { return d == "egress" }
+func butCells(d string) bool   { return d != "cells" } // it is root, to make cells
 
 // walls are tried of every daemon, as root. Each is a canary: it tries the thing that must fail, or must work.
 var walls = []wall{
@@ -123,8 +122,8 @@ func noNetwork(k *look) error {
 	return k.within(func() error {
 		for _, a := range k.l.Addrs {
 			if err := dialTCP(a); err == nil {
-				return errorf("from its network namespace a TCP connection to this machine's loopback goes through; only its filter of " +
-					"system calls is left")
+				return errors.New("from its network namespace a TCP connection to this machine's loopback goes through; only its filter " +
+					"of system calls is left")
 			}
 		}
 		return onlyLo(fmt.Sprintf("/proc/%d/net/dev", k.p.pid))
@@ -139,7 +138,7 @@ func onlyLo(path string) error {
 	}
 	for line := range strings.Lines(string(b)) {
 		if name, _, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && !strings.Contains(name, "|") && name != "lo" {
-			return errorf("its network namespace has the interface %s", name)
+			return fmt.Errorf("its network namespace has the interface %s", name)
 		}
 	}
 	return nil
@@ -149,7 +148,7 @@ func hasNetwork(k *look) error {
 	return k.within(func() error {
 		for _, a := range k.l.Addrs {
 			if err := dialTCP(a); err != nil {
-				return errorf("a TCP connection to this machine's loopback does not go through: %w", err)
+				return fmt.Errorf("a TCP connection to this machine's loopback does not go through: %w", err)
 			}
 		}
 		return nil
@@ -195,7 +194,7 @@ func onlyRows(k *look) error {
 			seen++
 		case k.daemon == "cells" && strings.HasPrefix(path, "/run/systemd/"): // it has systemd start cells
 		default:
-			return errorf("it sees the socket %s", path)
+			return fmt.Errorf("it sees the socket %s", path)
 		}
 		return nil
 	})
@@ -203,7 +202,7 @@ func onlyRows(k *look) error {
 	case err != nil:
 		return err
 	case seen == 0:
-		return errorf("it sees not even its own")
+		return fmt.Errorf("it sees not even its own")
 	}
 	return nil
 }
@@ -212,7 +211,7 @@ func opensRows(k *look) error {
 	return k.within(func() error {
 		for _, s := range k.rows() {
 			if err := unix.Faccessat(unix.AT_FDCWD, s.path, unix.W_OK, 0); err != nil {
-				return errorf("%s: %w", s.path, err)
+				return fmt.Errorf("%s: %w", s.path, err)
 			}
 		}
 		return nil
@@ -231,7 +230,7 @@ func noFiles(k *look) error {
 	check := func() error {
 		for _, p := range kept {
 			if p.owner != k.daemon && openFile(p.path) == nil {
-				return errorf("it can open %s", p.path)
+				return fmt.Errorf("it can open %s", p.path)
 			}
 		}
 		return nil
@@ -259,7 +258,7 @@ func noMemory(k *look) error {
 		return cannot(err.Error())
 	}
 	if info.Sys().(*syscall.Stat_t).Uid != 0 { // proc(5): of what is not dumpable the files are root's
-		return errorf("it is dumpable: its own user may read its memory, and a core may be written")
+		return fmt.Errorf("it is dumpable: its own user may read its memory, and a core may be written")
 	}
 	var others []string
 	for _, other := range k.m.services() {
@@ -273,7 +272,7 @@ func noMemory(k *look) error {
 	return k.within(func() error {
 		for _, other := range others {
 			if openFile("/proc/"+k.m.units[other]["MainPID"]+"/mem") == nil {
-				return errorf("it can open the memory of %s", other)
+				return fmt.Errorf("it can open the memory of %s", other)
 			}
 		}
 		return nil
@@ -284,7 +283,7 @@ func noProgram(k *look) error {
 	return k.within(func() error {
 		for _, p := range []string{"/bin/sh", "/usr/bin/true", "/usr/bin/doorward"} {
 			if unix.Faccessat(unix.AT_FDCWD, p, unix.X_OK, 0) == nil {
-				return errorf("it may execute %s", p)
+				return fmt.Errorf("it may execute %s", p)
 			}
 		}
 		return nil
@@ -302,7 +301,7 @@ func noPrivilege(k *look) error {
 			may |= 1 << c
 		}
 	} else if k.p.uid == 0 {
-		return errorf("it is root")
+		return fmt.Errorf("it is root")
 	}
 	for _, set := range []string{"CapEff", "CapPrm", "CapInh", "CapAmb", "CapBnd"} {
 		have, err := strconv.ParseUint(k.p.status[set], 16, 64)
@@ -310,16 +309,16 @@ func noPrivilege(k *look) error {
 			return cannot("no " + set + " in its status")
 		}
 		if more := have &^ may; more != 0 {
-			return errorf("%s has %x beyond what it may", set, more)
+			return fmt.Errorf("%s has %x beyond what it may", set, more)
 		}
 	}
 	switch {
 	case k.p.status["NoNewPrivs"] != "1":
-		return errorf("it may gain privileges (NoNewPrivs %s)", k.p.status["NoNewPrivs"])
+		return fmt.Errorf("it may gain privileges (NoNewPrivs %s)", k.p.status["NoNewPrivs"])
 	case k.p.status["Seccomp"] != "2":
-		return errorf("its system calls are not filtered (Seccomp %s)", k.p.status["Seccomp"])
+		return fmt.Errorf("its system calls are not filtered (Seccomp %s)", k.p.status["Seccomp"])
 	case k.daemon != "cells" && (k.p.gid == 0 || slices.Contains(k.p.groups, 0)):
-		return errorf("it is in root's group")
+		return fmt.Errorf("it is in root's group")
 	}
 	return nil
 }
@@ -339,7 +338,7 @@ func noCgroup(k *look) error {
 	return k.within(func() error {
 		for _, dir := range []string{"", "/doorward.slice", "/doorward.slice/doorward-cells.slice", "/user.slice"} {
 			if writes(dir) {
-				return errorf("it may write to %s", root+dir)
+				return fmt.Errorf("it may write to %s", root+dir)
 			}
 		}
 		return nil
