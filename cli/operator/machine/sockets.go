@@ -31,7 +31,7 @@ func (m *Machine) Sockets() []Finding {
 		if s.vendor != "" && !m.used(s.vendor) {
 			continue
 		}
-		out = append(out, m.socket(s))
+		out = append(append(out, m.changed(s.unit)...), m.socket(s)) // a drop-in may have it listen elsewhere too
 	}
 	if os.Geteuid() != 0 {
 		return append(out, rootOnly("socket.others", "only root sees all of %s", wire.RunDir))

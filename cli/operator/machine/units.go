@@ -165,6 +165,7 @@ func (m *Machine) Units(needed []string) []Finding {
 		}
 		out = append(out, m.service(name)...)
 		net := strings.Replace(name, "doorward-cell@", "doorward-cellnet@", 1)
+		out = append(out, m.changed(net)...)
 		if n := m.units[net]; u.active() && !n.active() {
 			out = append(out, Bad(check, "doorward cell stop CELL; doorward cell start CELL", "%s runs, and its network's unit %s is %s",
 				Name(name), Name(net), state(n)))
@@ -207,7 +208,7 @@ func expectedGroup(name string) string {
 
 // shown is a unit's name: a cell's is a person's word.
 func shown(name string) any {
-	if _, ok := cellOf(name); ok {
+	if _, ok := cellOf(name); ok || strings.HasPrefix(name, "doorward-cellnet@") {
 		return Name(name)
 	}
 	return name
@@ -224,15 +225,7 @@ func (m *Machine) service(name string) []Finding {
 	if !u.active() {
 		return []Finding{Bad(check, next, "%s is %s", shown(name), state(u))}
 	}
-	var out []Finding
-	if u["NeedDaemonReload"] == "yes" {
-		out = append(out, Bad("unit.files", "systemctl daemon-reload, then restart it", "%s runs by files that have changed since",
-			shown(name)))
-	}
-	if list := dropIns(name, u["DropInPaths"]); len(list) > 0 {
-		out = append(out, Less("unit.dropin", "systemctl cat shows it; what it takes away is tried below", "%s is changed by %s",
-			shown(name), Detail(strings.Join(list, " "))))
-	}
+	out := m.changed(name)
 	if n, _ := strconv.Atoi(u["NRestarts"]); n > 3 {
 		out = append(out, Less("unit.restarts", "journalctl -u "+name, "%s was restarted %d times", shown(name), n))
 	}
@@ -245,6 +238,21 @@ func (m *Machine) service(name string) []Finding {
 		return append(out, Bad("unit.cgroup", next, "%s is not taken for what it is: %v", shown(name), Detail(err.Error())))
 	}
 	return append(out, Ok(check, "%s is active, in its cgroup", shown(name)))
+}
+
+// changed says whether a unit is another than the package's, or runs by an older file.
+func (m *Machine) changed(name string) []Finding {
+	var out []Finding
+	u := m.units[name]
+	if u["NeedDaemonReload"] == "yes" {
+		out = append(out, Bad("unit.files", "systemctl daemon-reload, then restart it", "%s runs by files that have changed since",
+			shown(name)))
+	}
+	if list := dropIns(name, u["DropInPaths"]); len(list) > 0 {
+		out = append(out, Less("unit.dropin", "systemctl cat shows it; what it takes away of a service is tried below",
+			"%s is changed by %s", shown(name), Detail(strings.Join(list, " "))))
+	}
+	return out
 }
 
 // dropIns are those of a unit that are not the limits that the daemon of cells sets.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -159,6 +160,33 @@ func TestWallsThatAreNotThereAreFoundGone(t *testing.T) {
 	l.Close()
 	if err := hasNetwork(k); err == nil || errors.Is(err, errUntried) {
 		t.Errorf("path.network: nobody listens, and it says %v", err)
+	}
+}
+
+// A folder that others may enter and not list is none that keeps anything from them. The control is one that is closed.
+func TestAFolderThatOthersEnterIsOpen(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("host ground: being another user needs root")
+	}
+	p, err := openProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.uid, p.gid, p.groups = 65534, 65534, nil
+	old, dir := kept, t.TempDir()
+	t.Cleanup(func() { kept = old })
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	kept = append(kept[:0:0], kept[0])
+	kept[0].path = dir
+	for mode, open := range map[os.FileMode]bool{0o700: false, 0o711: true, 0o744: true} {
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := noFiles(&look{daemon: "worker", p: p}); (err != nil) != open || errors.Is(err, errUntried) {
+			t.Errorf("%o: %v", mode, err)
+		}
 	}
 }
 
@@ -321,5 +349,9 @@ func TestUnitsAreHeldToWhatPeerExpects(t *testing.T) {
 	}
 	if !found {
 		t.Error("a drop-in is not said")
+	}
+	m.units["doorward-approve.socket"] = unit{"ActiveState": "active", "DropInPaths": "/etc/systemd/system/doorward-approve.socket.d/x.conf"}
+	if !slices.ContainsFunc(m.Sockets(), func(f Finding) bool { return f.Check == "unit.dropin" && f.State == Weak }) {
+		t.Error("a drop-in of a socket is not said")
 	}
 }
