@@ -275,13 +275,13 @@ func cellWalls(d *answered, l *machine.Listener) []machine.Finding {
 	for _, c := range d.cells {
 		if c.State != wire.CellRunning {
 			if c.State == wire.CellFrozen {
-				out = append(out, machine.NotInCell(c.Name, machine.Say("it is frozen")))
+				out = append(out, machine.NotInCell(c.Name, "it is frozen"))
 			}
 			continue
 		}
 		said, err := runQuietly(c.Name, args)
 		if err != nil {
-			out = append(out, machine.NotInCell(c.Name, machine.Say("%s", err.Error())))
+			out = append(out, machine.NotInCell(c.Name, err.Error()))
 			continue
 		}
 		out = append(out, machine.FromCell(c.Name, said)...)

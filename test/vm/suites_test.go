@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -91,6 +92,19 @@ func TestWhatIsLeftOutIsThere(t *testing.T) {
 				t.Fatal(err)
 			}
 			text = append(text, b...)
+		}
+		// What is chosen by name is there by that name, or a test that was named anew would be in no run.
+		names := regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllSubmatch(text, -1)
+		for _, pattern := range []string{s.run, s.skip, s.smoke} {
+			n := 0
+			for _, m := range names {
+				if pattern != "" && regexp.MustCompile(pattern).Match(m[1]) {
+					n++
+				}
+			}
+			if pattern != "" && n != strings.Count(pattern, "|")+1 {
+				t.Errorf("%s: %d tests match %s", s.name, n, pattern)
+			}
 		}
 		for name, why := range s.without {
 			top, _, _ := strings.Cut(name, "/")

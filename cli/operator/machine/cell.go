@@ -128,8 +128,8 @@ func FromCell(cell, said string) []Finding {
 }
 
 // NotInCell is what is said of a cell in which nothing can be run now.
-func NotInCell(cell string, why Text) Finding {
-	f := Not("cell", "walls of cell %s: %s", Name(cell), Detail(why.String()))
+func NotInCell(cell, why string) Finding {
+	f := Not("cell", "walls of cell %s: %s", Name(cell), Detail(why))
 	f.Of = Name(cell)
 	return f
 }

@@ -81,6 +81,10 @@ func (m *Machine) wallsOf(unit string, pid int, l *Listener) []Finding {
 	if err != nil {
 		return []Finding{Not("wall", "walls of %s: its process cannot be looked at (%v)", unit, err)}
 	}
+	// What follows enters its namespaces: by now the number may be another's, even one's of a cell.
+	if group, err := cgroupOf(strconv.Itoa(pid)); err != nil || group != expectedGroup(unit) {
+		return []Finding{Not("wall", "walls of %s: its process is not in its cgroup", unit)}
+	}
 	k := &look{m: m, unit: unit, p: p, l: l, daemon: strings.TrimSuffix(strings.TrimPrefix(unit, "doorward-"), ".service")}
 	if v, ok := strings.CutPrefix(k.daemon, "worker@"); ok {
 		k.daemon, k.vendor = "worker", v

@@ -163,6 +163,16 @@ func TestWallsThatAreNotThereAreFoundGone(t *testing.T) {
 	}
 }
 
+// A process that is not where the daemon has to be is not entered.
+func TestAnothersProcessIsNotEntered(t *testing.T) {
+	m := &Machine{units: map[string]unit{}}
+	for _, f := range m.wallsOf("doorward-authd.service", os.Getpid(), nil) { // with no listener, whatever is tried would panic
+		if f.State != Untried || !strings.Contains(f.What.String(), "not in its cgroup") {
+			t.Errorf("%s %s", f.State, f.What)
+		}
+	}
+}
+
 // A folder that others may enter and not list is none that keeps anything from them. The control is one that is closed.
 func TestAFolderThatOthersEnterIsOpen(t *testing.T) {
 	if os.Geteuid() != 0 {
