@@ -37,7 +37,8 @@ func (c *config) startable(dir, name string) error {
 func (c *config) apart(dir, name string) error {
 	for _, p := range c.places() {
 		switch real, err := filepath.EvalSymlinks(p.path); {
-		case errors.Is(err, fs.ErrNotExist): // nspawn's to report
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+			// Nspawn's to report: the daemon does not see all folders of this machine, and the unit looks again.
 		case err != nil:
 			return refusedPlace(name, p, "cannot be looked at: "+err.Error(), "name another, or mend it,")
 		case real != p.path:
