@@ -84,7 +84,7 @@ func open(t *testing.T, args ...string) *terminal {
 	if err := os.Chown(tty, 1000, 5); err != nil {
 		t.Fatal(err)
 	}
-	x := &terminal{mine: os.NewFile(uintptr(fd), "terminal"), cmd: login(append([]string{"setsid", "--ctty", "--wait"}, args...))}
+	x := &terminal{mine: os.NewFile(uintptr(fd), "terminal"), cmd: login(args)} // systemd makes it the session's
 	x.cmd.Stdin, x.cmd.Stdout, x.cmd.Stderr = theirs, theirs, theirs
 	if err := x.cmd.Start(); err != nil {
 		t.Fatal(err)
