@@ -103,7 +103,7 @@ func unlockAtStart(s *store.Store, p *daemon.Process) error {
 	case errors.Is(err, os.ErrNotExist) && s.Source() == store.FromCredential:
 		return fmt.Errorf("unlock store: its key is the credential %q, and the unit gave none", storeKey)
 	case errors.Is(err, os.ErrNotExist):
-		p.Log.Warn("locked until `doorward account unlock`")
+		p.Log.Warn("locked until `doorward unlock`")
 		return nil
 	case err != nil:
 		return err
@@ -257,7 +257,7 @@ func (a *Authd) told(c *daemon.Call, err error) (*wire.Error, string) {
 }
 
 func locked() *wire.Error {
-	return wire.Refuse(wire.CodeLocked, "authd waits for its passphrase", "have a person run `doorward account unlock`")
+	return wire.Refuse(wire.CodeLocked, "authd waits for its passphrase", "have a person run `doorward unlock`")
 }
 
 // fault records a connection that was ended for what its peer did.

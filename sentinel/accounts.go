@@ -179,7 +179,7 @@ func (s *Sentinel) account(vendor, name string) (wire.Account, error) {
 	case !up:
 		return wire.Account{}, wire.Refuse(wire.CodeUnavailable, "authd is down, so no account can be used", "try again later")
 	case locked:
-		return wire.Account{}, wire.Refuse(wire.CodeLocked, "authd waits for its passphrase", "the person runs: doorward account unlock")
+		return wire.Account{}, wire.Refuse(wire.CodeLocked, "authd waits for its passphrase", "the person runs: doorward unlock")
 	}
 	all := s.accountsOf(vendor)
 	var fit []wire.Account
