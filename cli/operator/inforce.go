@@ -99,6 +99,14 @@ func (d *answered) vendors() []string {
 	return out
 }
 
+// vendor is the name of a connector that a daemon says. One that is not installed may be anything.
+func (d *answered) vendor(name string) any {
+	if slices.Contains(d.installed, name) {
+		return name
+	}
+	return machine.Name(name)
+}
+
 // soon bounds a first answer: one that hangs is down.
 const soon = 20 * time.Second
 
@@ -186,10 +194,7 @@ func (d *answered) heard(name string, err error) bool {
 // health adds the accounts, and which of them cannot be used.
 func (d *answered) health() {
 	for _, acc := range d.accounts {
-		var vendor any = machine.Name(acc.Vendor) // of whatever authd says
-		if slices.Contains(d.installed, acc.Vendor) {
-			vendor = acc.Vendor
-		}
+		vendor := d.vendor(acc.Vendor)
 		switch acc.Health {
 		case "":
 			d.findings = append(d.findings, machine.Ok("account", "account %s of %s", machine.Name(acc.Name), vendor))
@@ -223,11 +228,11 @@ func policyInForce(dir string, d *answered) []machine.Finding {
 		case f[0] == "connector" && len(f) == 3:
 			judged[f[1]] = f[2]
 		case f[0] == "dont-ask" && len(f) > 2:
-			out = append(out, machine.Less("policy.dontask", "doorward policy show", "%s is set to dont-ask (%s)", f[1],
+			out = append(out, machine.Less("policy.dontask", "doorward policy show", "%s is set to dont-ask (%s)", d.vendor(f[1]),
 				machine.Detail(strings.Join(f[2:], " "))))
 		case f[0] == "unasked" && len(f) == 5:
-			out = append(out, machine.Less("policy.unasked", "doorward policy show", "%s %s goes without asking, a %s (%s)", f[1], f[2],
-				f[3], machine.Detail(f[4])))
+			out = append(out, machine.Less("policy.unasked", "doorward policy show", "%s %s goes without asking, a %s (%s)", d.vendor(f[1]),
+				known(f[2]), known(f[3]), machine.Detail(f[4])))
 		}
 	}
 	for _, vendor := range installed(dir) {
