@@ -84,8 +84,8 @@ func choose(ctx context.Context, root, dir, which, only string, full bool) ([]su
 			if s.run == "" { // else it was made for those alone
 				s.run = only
 			}
-		case full:
-		case s.full && which == "":
+		case full, s.full && which != "": // all of it
+		case s.full:
 			continue
 		default:
 			if s.smoke != "" {

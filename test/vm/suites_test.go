@@ -30,6 +30,10 @@ func TestASuiteLeavesOutWhatItIsWithout(t *testing.T) {
 	if err != nil || len(full) != 2 || full[0].run != "" || full[0].skip != "^TestTwo$/^x$" || full[1].skip != "" {
 		t.Errorf("full: %+v %v", full, err)
 	}
+	named, err := choose(t.Context(), "", "", "^b$", "", false)
+	if err != nil || len(named) != 1 || named[0].skip != "" {
+		t.Errorf("b by its name: %+v %v", named, err)
+	}
 }
 
 // Only what passed counts as passed, and a machine that ends early is no good end.
