@@ -4,6 +4,7 @@ package operator
 
 import (
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -99,35 +100,52 @@ it keeps the old one.`,
 	return c
 }
 
-func (a *app) addAccount(vendor, name string, f *addFlags) error {
+// accountReq is the request for an account but for its secret; what cannot be is refused.
+func accountReq(vendor, name string, f *addFlags) (*wire.AddReq, *describe.Connector, error) {
 	dir, err := describe.Dir()
 	if err != nil {
-		return wire.Refuse(wire.CodeInternal, err.Error(), "reinstall doorward")
+		return nil, nil, wire.Refuse(wire.CodeInternal, err.Error(), "reinstall doorward")
 	}
 	d, err := describe.Load(dir, vendor)
 	if err != nil {
-		return absentConnector(dir, vendor)
+		return nil, nil, absentConnector(dir, vendor)
 	}
 	req := &wire.AddReq{Name: name, Vendor: vendor, Placement: d.Tokens.Placement, Permit: f.permit, Also: f.also,
 		Workers: f.workers, Scopes: f.scopes, Owner: f.owner, Replace: f.replace}
 	if req.Base, err = baseOf(orElse(f.base, d.Base), f.permit); err != nil {
-		return err
+		return nil, nil, err
+	}
+	for _, p := range f.permit {
+		if _, err := netip.ParseAddrPort(p); err != nil {
+			return nil, nil, wire.Refuse(wire.CodeBadArgument, "--permit "+quote(p)+": no IP:PORT", "write it as 10.0.0.5:443")
+		}
 	}
 	if f.ca != "" {
 		if req.CA, err = readFile(f.ca, 256<<10); err != nil {
-			return err
+			return nil, nil, err
+		}
+		if block, _ := pem.Decode(req.CA); block == nil || block.Type != "CERTIFICATE" {
+			return nil, nil, wire.Refuse(wire.CodeBadArgument, "--ca "+f.ca+": no certificate in PEM", "name the file that has one")
 		}
 	}
 	basic := req.Placement.Kind == "basic"
 	switch {
 	case basic && f.user == "":
-		return wire.Refuse(wire.CodeUsage, "an account of "+vendor+" has a user name", "add --user NAME")
+		return nil, nil, wire.Refuse(wire.CodeUsage, "an account of "+vendor+" has a user name", "add --user NAME")
 	case !basic && f.user != "":
-		return wire.Refuse(wire.CodeUsage, "an account of "+vendor+" has no user name", "leave --user out")
+		return nil, nil, wire.Refuse(wire.CodeUsage, "an account of "+vendor+" has no user name", "leave --user out")
 	case strings.Contains(f.user, ":"):
-		return notAnArgument("--user")
+		return nil, nil, notAnArgument("--user")
 	}
 	req.Placement.User = f.user
+	return req, d, nil
+}
+
+func (a *app) addAccount(vendor, name string, f *addFlags) error {
+	req, d, err := accountReq(vendor, name, f)
+	if err != nil {
+		return err
+	}
 	if a.asks(&f.from) {
 		if err := fresh(name, f.replace); err != nil { // nobody makes a credential that cannot be stored
 			return err
@@ -135,7 +153,7 @@ func (a *app) addAccount(vendor, name string, f *addFlags) error {
 		a.tokenPage(d, name, f)
 	}
 	what := "token"
-	if basic {
+	if req.Placement.Kind == "basic" {
 		what = "password of " + f.user
 	}
 	if req.Secret, err = a.secret(&f.from, what); err != nil {

@@ -32,8 +32,8 @@ func (a *app) doctorCmd() *cobra.Command {
 		Long: `Tries what is in force: kernel, systemd, versions, units, sockets, policy, accounts, and a canary for
 each wall that must hold and each path that must work, the cells' from within. As root it tries all; as
 a person what a person can see, and says what only root could try. Exits 1 if anything is wrong. What
-is weak holds less than it could, and fails nothing. docs/kernel.md says what each feature of the
-kernel is for. In a cell that runs, it is a session that nobody attends, for two minutes at most.
+is weak holds less than it could, and fails nothing. /usr/share/doc/doorward/kernel.md says what
+each feature of the kernel is for. In a cell that runs, it is a session that nobody attends, for two minutes at most.
 
 --leaks looks for credentials where they must not be: in the memory, environment, arguments and open
 files of all processes of cells and workers, and in logs, ledger, spool and the files named with

@@ -21,7 +21,7 @@ import (
 
 func (a *app) setupCmd() *cobra.Command {
 	var config string
-	var yes, undo bool
+	var yes, undo, plan bool
 	c := &cobra.Command{
 		Use: "setup", Short: "make the first cell, take the agent into it, add an account, and try it",
 		Long: `Run it as root from your own login: sudo doorward setup. It looks what agents are installed, asks 8
@@ -29,37 +29,46 @@ questions at most, says what it will do, does it, and ends with a read of the ne
 the cell. Run again it goes on where it stopped. What it does is written down before, in
 /var/lib/doorward/setup.json, and --undo takes all of it back.
 
---config FILE asks nothing. All keys but the account's connector may be left out:
+Cells have no network yet: an agent that is taken in does not reach its model, until --undo. --plan
+says what would be done and does nothing; with --config it checks the file, on any machine.
+
+--config FILE begins at once, and asks only for secrets that it names no file for and for decisions
+that it does not take. It needs a login session too. What is left out is as said behind the example;
+[account] may be left out, but not its connector:
 
   person = "ada"                        # whose agent it is; who called sudo
-  cell = "work"
-  agents = ["claude"]                   # claude, codex, opencode, openclaw; all that are found
-  projects = ["/home/ada/engine"]       # folders that the cell may read and write
-  tree = "usr"                          # the cell has this machine's /usr; "mmdebstrap": a Debian of its own
-  key = "machine"                       # seals the accounts: this machine, or "passphrase"
-  passphrase_file = "/root/passphrase"
-  workers = ["github"]                  # connectors beside the account's
-  memory = "4G"
-  tasks = 2000
-  [account]
-  connector = "dav"
+  cell = "work"                         # "work"
+  agents = ["claude"]                   # of claude, codex, opencode, openclaw: all that are found; [] is none
+  projects = ["/home/ada/engine"]       # folders that the cell may read and write: none
+  tree = "usr"                          # "usr": the cell has this machine's /usr; "mmdebstrap": a Debian
+                                        # of its own, by package mmdebstrap from this machine's mirror
+  key = "machine"                       # "machine" seals the accounts; or "passphrase", for each start anew
+  passphrase_file = "/root/passphrase"  # of root, mode 600: it is asked for
+  workers = ["github"]                  # connectors beside the account's: none
+  memory = "4G"                         # no limit
+  tasks = 2000                          # the machine's limit
+  [account]                             # none
+  connector = "dav"                     # dav or github
   name = "diary"                        # the connector's
-  base = "https://cal.example.org/dav"
-  ca = "/root/ca.pem"
-  permit = ["10.0.0.5:443"]
-  also = []
-  scopes = []
-  user = "ada"
-  owner = "ada@example.org"
-  secret_file = "/root/dav.secret"      # of root, mode 600; or secret_fd = 3
-  approve = true                        # else it waits for a person: doorward pending`,
+  base = "https://cal.example.org/dav"  # the vendor's own address; dav has none
+  ca = "/root/ca.pem"                   # certificates of your own server: this machine's
+  permit = ["10.0.0.5:443"]             # IP:PORT that is not public and may be reached: none
+  also = ["dl.example.org:443"]         # HOST:PORT of your own server's second host: none
+  scopes = ["Issues: write"]            # permissions that the token has, as the vendor calls them: not known
+  user = "ada"                          # where the account takes name and password
+  owner = "ada@example.org"             # your address or login at the vendor: not known
+  secret_file = "/root/dav.secret"      # of root, mode 600; or secret_fd = 3: it is asked for
+  approve = true                        # false: it waits for a person: doorward pending`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if undo && config != "" {
 				return wire.Refuse(wire.CodeUsage, "--undo takes back what was done and reads no configuration",
 					"leave --config out")
 			}
-			o := setup.Options{Yes: yes, Login: sudoer()}
-			if config != "" {
+			if undo && plan {
+				return wire.Refuse(wire.CodeUsage, "--plan is of what setup would do, not of --undo", "give one")
+			}
+			o := setup.Options{Yes: yes, Plan: plan, Login: sudoer()}
+			if c.Flags().Changed("config") {
 				var err error
 				if o.Config, err = setup.Load(config); err != nil {
 					return err
@@ -69,6 +78,9 @@ the cell. Run again it goes on where it stopped. What it does is written down be
 				return err
 			}
 			if undo {
+				if err := booted(); err != nil {
+					return err
+				}
 				return setup.Undo(c.Context(), a.setupCalls(), setup.UndoOptions{Yes: yes})
 			}
 			return setup.Run(c.Context(), a.setupCalls(), o)
@@ -76,6 +88,7 @@ the cell. Run again it goes on where it stopped. What it does is written down be
 	}
 	c.Flags().StringVar(&config, "config", "", "`FILE` that answers all questions")
 	c.Flags().BoolVar(&yes, "yes", false, "do not ask whether to begin")
+	c.Flags().BoolVar(&plan, "plan", false, "say what would be done, and do nothing")
 	c.Flags().BoolVar(&undo, "undo", false, "take back all that setup has done")
 	return c
 }
@@ -97,7 +110,7 @@ there, and is named. The package itself goes by apt, afterwards.`,
 				return wire.Refuse(wire.CodeUsage, "--agent "+quote(agent)+" is neither restore nor stopped",
 					"see: doorward uninstall --help")
 			}
-			if err := a.mayChange(); err != nil {
+			if err := errors.Join(a.mayChange(), booted()); err != nil {
 				return err
 			}
 			if agent == "" {
@@ -137,9 +150,14 @@ func (a *app) mayChange() error {
 	if err := os.Setenv("PATH", setup.Path); err != nil {
 		return wire.Refuse(wire.CodeInternal, err.Error(), "the same command again")
 	}
-	if _, err := os.Stat("/run/systemd/system"); err != nil {
-		return wire.Refuse(wire.CodeUnavailable, "systemd does not run this machine",
-			"doorward is privilege separation under systemd")
+	return nil
+}
+
+// booted refuses a machine that systemd does not run: there are no units to start or stop.
+func booted() error {
+	if !machine.Booted() {
+		return wire.Refuse(wire.CodeUnavailable, "systemd does not run this machine, and Doorward is units of it",
+			"boot it with systemd as process 1 (a container has none); doorward setup --plan --config FILE checks a file here")
 	}
 	return nil
 }
@@ -155,6 +173,9 @@ func sudoer() string {
 
 // ready is what of a machine has to be there before anything is done to it.
 func (a *app) ready() error {
+	if err := booted(); err != nil {
+		return err
+	}
 	_, _, found := descriptions()
 	for _, f := range append(machine.Kernel(), found) {
 		switch f.State {
@@ -187,10 +208,11 @@ func (a *app) setupCalls() setup.Calls {
 			line, err := readLine(a.in, 4096)
 			return string(line), err
 		},
-		AddAccount: func(x *setup.Account, fd int) error {
-			return a.addAccount(x.Connector, x.Name, &addFlags{base: x.Base, ca: x.CA, user: x.User, owner: x.Owner, permit: x.Permit,
-				also: x.Also, scopes: x.Scopes, yes: x.Approve, from: source{fd: fd}})
+		CheckAccount: func(x *setup.Account) error {
+			_, _, err := accountReq(x.Connector, x.Name, addFlagsOf(x, -1))
+			return err
 		},
+		AddAccount: func(x *setup.Account, fd int) error { return a.addAccount(x.Connector, x.Name, addFlagsOf(x, fd)) },
 		Decide: func(name string, yes bool) error {
 			cards, err := pendingCards()
 			if err != nil {
@@ -223,6 +245,11 @@ func (a *app) setupCalls() setup.Calls {
 		},
 		TestCall: testCall, InCell: a.inCell,
 	}
+}
+
+func addFlagsOf(x *setup.Account, fd int) *addFlags {
+	return &addFlags{base: x.Base, ca: x.CA, user: x.User, owner: x.Owner, permit: x.Permit, also: x.Also, scopes: x.Scopes,
+		yes: x.Approve, from: source{fd: fd}}
 }
 
 // testCall is the read by which a connector's description says that an account works.

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -107,17 +109,87 @@ func parse(path string, b []byte) (*Config, error) {
 	switch err := toml.NewDecoder(bytes.NewReader(b)).DisallowUnknownFields().Decode(c); {
 	case errors.As(err, &strict) && len(strict.Errors) > 0:
 		line, col := strict.Errors[0].Position()
-		return nil, fmt.Errorf("%s:%d:%d: there is no key %q", path, line, col, strings.Join(strict.Errors[0].Key(), "."))
+		key := strict.Errors[0].Key()
+		return nil, fmt.Errorf("%s:%d:%d: there is no key %q%s", path, line, col, strings.Join(key, "."), instead(key))
 	case errors.As(err, &where):
 		line, col := where.Position()
-		return nil, fmt.Errorf("%s:%d:%d: %s", path, line, col, strings.TrimPrefix(where.Error(), "toml: "))
+		why := strings.TrimPrefix(where.Error(), "toml: ")
+		if key := strings.Join(where.Key(), "."); key != "" && kinds()[key] != "" {
+			why = key + ": want " + kinds()[key]
+		}
+		return nil, fmt.Errorf("%s:%d:%d: %s", path, line, col, why)
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if reflect.DeepEqual(c, &Config{}) { // an empty file is sooner a mistake than the wish to take in all that is found
+		return nil, fmt.Errorf("%s: it says nothing; say at least who: person = \"NAME\"", path)
 	}
 	if err := c.fill(); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return c, nil
+}
+
+// kinds are the keys there are, and what each takes.
+func kinds() map[string]string {
+	out := map[string]string{}
+	for prefix, t := range map[string]reflect.Type{"": reflect.TypeFor[Config](), "account.": reflect.TypeFor[Account]()} {
+		for i := range t.NumField() {
+			f := t.Field(i)
+			kind := "a table [account]"
+			switch f.Type.Kind() {
+			case reflect.String:
+				kind = "a text in quotes"
+			case reflect.Slice:
+				kind = `a list of texts, as ["one", "two"]`
+			case reflect.Bool:
+				kind = "true or false"
+			case reflect.Int, reflect.Int64:
+				kind = "a whole number"
+			}
+			out[prefix+f.Tag.Get("toml")] = kind
+		}
+	}
+	return out
+}
+
+// instead is what was probably meant by a key that there is not.
+func instead(key []string) string {
+	switch key[len(key)-1] {
+	case "secret", "password", "token":
+		return "; no secret is in this file: secret_file names the file that has it"
+	}
+	best, least := "", 3 // two letters may be wrong
+	for _, k := range slices.Sorted(maps.Keys(kinds())) {
+		if d := distance(strings.Join(key, "."), k); d < least {
+			best, least = k, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %q?", best)
+}
+
+// distance is how many letters are to be put in, taken out or changed to come from a to b.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		before := row[0]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := before
+			if a[i-1] != b[j-1] {
+				cost++
+			}
+			before = row[j]
+			row[j] = min(cost, row[j]+1, row[j-1]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // fill sets what was left out and refuses what cannot be.

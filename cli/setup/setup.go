@@ -29,6 +29,8 @@ type Calls struct {
 	Yes      func(question string) (bool, error) // only "yes" is one
 	// Check says what of this machine does not do for Doorward, and what to do about it.
 	Check func() error
+	// CheckAccount says what of an account cannot be, before anything is done for it.
+	CheckAccount func(a *Account) error
 	// AddAccount adds an account and has it decided on. fd has its secret; below 0 it is asked for.
 	AddAccount func(a *Account, fd int) error
 	// Decide has it decided on whether an account may be used, where that waits.
@@ -47,6 +49,7 @@ type Calls struct {
 type Options struct {
 	Config *Config // of --config; nil: it is asked for
 	Yes    bool    // do not ask whether to begin
+	Plan   bool    // say what would be done, and do nothing
 	Login  string  // the person's name where it is known who they are, as from sudo; "" to ask
 }
 
@@ -79,8 +82,11 @@ func (s *setup) open() (again bool, err error) {
 
 // Run sets the machine up, or goes on where an earlier run stopped.
 func Run(ctx context.Context, c Calls, o Options) error {
-	if err := c.Check(); err != nil {
-		return err
+	// Of a file what can be said anywhere is said first, also on a machine that will not do. Nobody is asked for nothing.
+	if o.Config == nil {
+		if err := c.Check(); err != nil {
+			return err
+		}
 	}
 	s, again, err := start(c, o)
 	if err != nil {
@@ -102,6 +108,9 @@ func (s *setup) do(ctx context.Context, again bool) error {
 	default:
 		err = s.ask()
 	}
+	if a := s.j.Config.Account; err == nil && a != nil {
+		err = s.CheckAccount(a)
+	}
 	if err != nil {
 		return err
 	}
@@ -109,8 +118,17 @@ func (s *setup) do(ctx context.Context, again bool) error {
 	if err != nil {
 		return err
 	}
+	if s.opts.Config != nil && !s.opts.Plan {
+		if err := s.Check(); err != nil {
+			return err
+		}
+	}
 	if ok, err := s.show(steps); err != nil || !ok {
 		return err
+	}
+	if s.opts.Plan {
+		s.Note("nothing was done")
+		return s.Check()
 	}
 	for _, f := range s.j.Found { // an agent that a service runs is stopped first
 		if len(f.Units) == 0 && !s.settled(f) {
@@ -267,7 +285,7 @@ func (s *setup) show(steps []step) (bool, error) {
 	for _, line := range s.warnings() {
 		s.Note(line)
 	}
-	if s.opts.Yes || s.opts.Config != nil {
+	if s.opts.Plan || s.opts.Yes || s.opts.Config != nil {
 		return true, nil
 	}
 	ok, err := s.Yes("Do this?")
@@ -280,6 +298,10 @@ func (s *setup) show(steps []step) (bool, error) {
 // warnings are what a person may not expect of what is to be done.
 func (s *setup) warnings() []string {
 	var out []string
+	if len(s.j.Found) > 0 {
+		out = append(out, "cells have no network yet: the agent does not reach its model from there, and is out of use until "+
+			"doorward setup --undo")
+	}
 	for _, f := range s.j.Found {
 		if len(f.Settings) > 0 {
 			out = append(out, f.Title+"'s own settings and its login at its model's provider go into the cell as they are; "+

@@ -207,11 +207,17 @@ func TestAConfigurationIsReadStrictly(t *testing.T) {
 		t.Fatalf("%+v %v", c, err)
 	}
 	for text, why := range map[string]string{
-		"persn = \"ada\"\n":                        `f:1:1: there is no key "persn"`,
-		"cell = \"work\"\n[account]\nsecret=\"x\"": `f:3:1: there is no key "account.secret"`,
+		"persn = \"ada\"\n":                        `f:1:1: there is no key "persn"; did you mean "person"?`,
+		"cell = \"work\"\n[account]\nsecret=\"x\"": `f:3:1: there is no key "account.secret"; no secret is in this file: secret_file names`,
 		"[account]\npassword = \"x\"":              `there is no key "account.password"`,
 		"cell = \"Work\"":                          "no name of a cell",
-		"cell = 1":                                 "f:1:8:",
+		"cell = 1":                                 "f:1:8: cell: want a text in quotes",
+		"agents = \"claude\"":                      "f:1:10: agents: want a list of texts",
+		"tasks = \"many\"":                         "tasks: want a whole number",
+		"[account]\napprove = \"yes\"":             "f:2:11: account.approve: want true or false",
+		"acount = 1":                               `did you mean "account"?`,
+		"":                                         "it says nothing",
+		"# nothing\n":                              "it says nothing",
 		"tree = \"docker\"":                        "neither",
 		"key = \"none\"":                           "neither",
 		"agents = [\"emacs\"]":                     "none of claude, codex, opencode, openclaw",
@@ -384,6 +390,7 @@ func machine(t *testing.T, top string) *rig {
 		Note:     func(s string) { r.said = append(r.said, s) },
 		Question: func(string) (string, error) { return "", errors.New("a question") },
 		Yes:      func(string) (bool, error) { return true, nil }, Check: func() error { return nil },
+		CheckAccount: func(*Account) error { return nil },
 		AddAccount: func(a *Account, _ int) error {
 			r.added = append(r.added, a.Name)
 			return errors.Join(os.MkdirAll(top+"/var/lib/doorward/authd", 0o700), r.cut())
@@ -491,6 +498,34 @@ func (r *rig) setUp(again bool) (err error) {
 func (r *rig) undoAll() error {
 	again := len(r.j.Records) > 0
 	return r.undo(context.Background(), again, UndoOptions{Yes: true})
+}
+
+// A plan says what would be done and the machine's faults, and leaves all as it is; so does a file with a fault.
+func TestAPlanDoesNothing(t *testing.T) {
+	top := t.TempDir()
+	populate(t, top)
+	was := look(t, top)
+	r := machine(t, top)
+	bad := errors.New("no systemd here")
+	r.Check = func() error { return bad }
+	r.opts = Options{Config: r.chosen(), Plan: true}
+	if err := r.do(context.Background(), false); !errors.Is(err, bad) {
+		t.Errorf("%v", err)
+	}
+	said := strings.Join(r.said, "\n")
+	for _, want := range []string{"What will be done", "make the root tree", "cells have no network yet: the agent does not reach its model"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("%q is not in %s", want, said)
+		}
+	}
+	r.CheckAccount = func(*Account) error { return errors.New("no such connector") }
+	r.opts = Options{Config: r.chosen()}
+	if err := r.do(context.Background(), false); err == nil || errors.Is(err, bad) {
+		t.Errorf("the file's own fault is not said first: %v", err)
+	}
+	if now := look(t, top); now != was || len(r.ran) > 0 || len(r.j.Records) > 0 {
+		t.Errorf("ran %q, records %v, and\n%v\nwas\n%v", r.ran, r.j.Records, now, was)
+	}
 }
 
 func TestASetupAndItsUndoing(t *testing.T) {

@@ -117,7 +117,8 @@ func (p packed) check(arch string) error {
 	for _, must := range []string{"man/man1/connector.1.gz", "man/man8/doorward.8.gz", "man/man5/doorward-policy.5.gz",
 		"man/man5/doorward-cell.5.gz", "bash-completion/completions/doorward", "bash-completion/completions/connector",
 		"zsh/vendor-completions/_doorward", "zsh/vendor-completions/_connector", "fish/vendor_completions.d/doorward.fish",
-		"fish/vendor_completions.d/connector.fish", "doc/doorward/copyright", "doc/doorward/changelog.gz", "doc/doorward/NOTICES.gz",
+		"fish/vendor_completions.d/connector.fish", "doc/doorward/copyright", "doc/doorward/kernel.md",
+		"doc/doorward/policy.md", "doc/doorward/changelog.gz", "doc/doorward/NOTICES.gz",
 		"doorward/policy.toml", "doorward/limits.toml", "doorward/dav.desc", "doorward/github.desc"} {
 		if len(p["/usr/share/"+must]) == 0 {
 			return fmt.Errorf("there is no /usr/share/%s", must)

@@ -100,8 +100,10 @@ func (f *Feature) finding() Finding {
 		}
 		return g
 	}
-	next := "docs/kernel.md says what it is for"
+	next := "/usr/share/doc/doorward/kernel.md says what it is for"
 	switch {
+	case f.Check == "systemd.version" && !Booted():
+		next = "boot this machine with systemd as process 1; a container has none"
 	case f.Check == "systemd.version":
 		next = "install systemd " + strconv.Itoa(FloorSystemd) + " or newer: Debian 13 has it"
 	case f.Since != "" && f.Need:
@@ -371,7 +373,7 @@ func Booted() bool {
 
 func trySystemd() (string, error) {
 	if !Booted() {
-		return "", cannot("systemd does not run this machine")
+		return "", errors.New("systemd does not run this machine")
 	}
 	out, err := run("systemctl", "--version")
 	if err != nil {

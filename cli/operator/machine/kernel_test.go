@@ -62,6 +62,18 @@ func TestEveryFeatureIsTriedHere(t *testing.T) {
 	}
 }
 
+// No daemon runs without systemd, so that is no thing left untried.
+func TestAMachineWithoutSystemdIsWrong(t *testing.T) {
+	if Booted() {
+		t.Skip("systemd runs this machine")
+	}
+	for _, f := range Kernel() {
+		if f.Check == "systemd.version" && (f.State != Wrong || !strings.Contains(f.Next, "as process 1")) {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
 func TestARedactedTextKeepsOnlyWhatIsOurs(t *testing.T) {
 	text := Say("account %s of %s: %s, after %d (%v)", Name("diary"), "dav", Detail("ada@example.test"), 3, struct{ s string }{"eve"})
 	if got := text.String(); !strings.Contains(got, "diary") || !strings.Contains(got, "ada@example.test") || !strings.Contains(got, "eve") {
