@@ -162,6 +162,9 @@ func TestTheUnitItselfRefuses(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	var said bytes.Buffer
+	if code := Main([]string{"--help"}, &said); code != wire.ExitUsage || !strings.Contains(said.String(), "man doorward") {
+		t.Errorf("help: %d %q", code, said.String())
+	}
 	if code := Main([]string{"nspawn", "no such"}, &said); code != wire.ExitFailure || !strings.Contains(said.String(), "next: ") {
 		t.Errorf("%d %s", code, &said)
 	}

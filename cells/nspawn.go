@@ -46,6 +46,10 @@ func Main(args []string, w io.Writer) int {
 			}
 			if bad != nil {
 				fmt.Fprintln(w, bad)
+				var refused *wire.Error
+				if errors.As(bad, &refused) && refused.Next != "" {
+					fmt.Fprintf(w, "next: %s\n", refused.Next)
+				}
 				code = wire.ExitFailure
 			}
 		}
@@ -53,9 +57,12 @@ func Main(args []string, w io.Writer) int {
 			fmt.Fprintln(w, err)
 			code = wire.ExitFailure
 		}
+		if code == wire.ExitDone {
+			fmt.Printf("nothing is wrong with the files of %d cells in %s\n", len(all), dir)
+		}
 		return code
 	}
-	fmt.Fprintln(w, "usage: cells | cells nspawn CELL | cells check")
+	fmt.Fprintln(w, "usage: cells | cells nspawn CELL | cells check; the daemon itself is started by systemd, see: man doorward")
 	return wire.ExitUsage
 }
 

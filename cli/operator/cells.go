@@ -150,6 +150,9 @@ func (a *app) cellCmd() *cobra.Command {
 	c := &cobra.Command{Use: "cell", Short: "list, start, stop and freeze cells"}
 	one := func(verb, short, long, did string) *cobra.Command {
 		return &cobra.Command{Use: verb + " CELL", Short: short, Long: long, RunE: func(_ *cobra.Command, args []string) error {
+			if err := cellName(args[0]); err != nil {
+				return err
+			}
 			if _, err := ask[wire.Empty](wire.PathCellsPerson, verb, &wire.CellReq{Cell: args[0]}); err != nil {
 				return err
 			}
@@ -158,6 +161,9 @@ func (a *app) cellCmd() *cobra.Command {
 	}
 	freeze := func(verb, short, long, did string) *cobra.Command {
 		return &cobra.Command{Use: verb + " CELL", Short: short, Long: long, RunE: func(_ *cobra.Command, args []string) error {
+			if err := cellName(args[0]); err != nil {
+				return err
+			}
 			r, err := ask[wire.FreezeResp](wire.PathCellsPerson, "freeze", &wire.FreezeReq{Cell: args[0], Thaw: verb == "thaw"})
 			if err != nil {
 				return err
@@ -179,6 +185,14 @@ func (a *app) cellCmd() *cobra.Command {
 		freeze("freeze", "have everything in a cell stand still", "It goes on where it was when it is thawed.", wire.CellFrozen),
 		freeze("thaw", "let a frozen cell go on", "What `doorward stop` froze goes on with `doorward stop --resume`.", wire.CellRunning))
 	return c
+}
+
+// cellName refuses what can be no cell before anybody is asked about it.
+func cellName(name string) error {
+	if name == "" || len(name) > 32 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
+		return wire.Refuse(wire.CodeUsage, quote(name)+" is no name of a cell: 1 to 32 of a-z and 0-9", "doorward cell list")
+	}
+	return nil
 }
 
 func (a *app) didCell(name, state string) error {

@@ -127,9 +127,7 @@ about the call differs from it, nothing runs. The call then runs once.
   --grant session         until this session ends
   --grant until=7d        for a time (sensitive calls: 7 days at most)
   --grant standing        90 days, or standing=30d; not for sensitive calls
---limit FIELD=VALUE,...   sets the values that a field may have (a number: its most)
---any FIELD               takes the limit of a field away (not for sensitive calls)
---also-after-reading      it holds after the cell has read what others wrote (not for sensitive calls)`,
+What --any and --also-after-reading say is not for sensitive calls.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			k, err := card(args[0])
 			if err != nil {
@@ -141,7 +139,7 @@ about the call differs from it, nothing runs. The call then runs once.
 	f := c.Flags()
 	f.BoolVar(&yes, "yes", false, "do not ask; the card is printed all the same")
 	f.StringVar(&g.kind, "grant", "", "also allow the like of it: once, session, until=7d, standing")
-	f.StringArrayVar(&g.limits, "limit", nil, "FIELD=VALUE,... that the grant is limited to")
+	f.StringArrayVar(&g.limits, "limit", nil, "FIELD=VALUE,... that the grant is limited to (of a number: its most)")
 	f.StringArrayVar(&g.drop, "any", nil, "FIELD that the grant does not limit")
 	f.Int64Var(&g.count, "count", 0, "how many calls the grant is good for; 0 is no limit")
 	f.BoolVar(&g.tainted, "also-after-reading", false, "the grant holds after the cell has read what others wrote")

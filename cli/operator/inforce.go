@@ -117,7 +117,9 @@ func answers(installed []string) *answered {
 		for _, name := range []string{"sentinel", "authd", "cells"} {
 			f := machine.Not("answers."+name, "whether %s answers: %s; it takes persons in a login session only", name,
 				machine.Detail(err.Error()))
-			f.Next = "run it from a login session, or as systemd-run --pipe --slice=user-0.slice doorward doctor"
+			if machine.Booted() { // else that is said already
+				f.Next = "run it from a login session, or as systemd-run --pipe --slice=user-0.slice doorward doctor"
+			}
 			d.findings = append(d.findings, f)
 		}
 		return d

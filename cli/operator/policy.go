@@ -40,8 +40,8 @@ func (a *app) policyCmd() *cobra.Command {
 	check := &cobra.Command{
 		Use: "check [FILE|FOLDER]...", Short: "check policy files, and say what loading them would change",
 		Long: `Without names it checks the policy folder of the configuration. Named are policy.toml and .cedar
-files, or a folder of them. Where sentinel is not here, they are checked all the same, and what would
-change is not said.`,
+files, or a folder of them. The limits.toml of the configuration is checked with them. Where sentinel
+is not here, they are checked all the same, and what would change is not said.`,
 		RunE: func(_ *cobra.Command, args []string) error { return a.checkPolicy(args) },
 	}
 	c.AddCommand(plain("show", "the policy in force"), check, load, a.explainCmd(), plain("cedar",
@@ -89,15 +89,19 @@ func (a *app) checkPolicy(names []string) error {
 			names = []string{folder}
 		}
 	}
-	files, err := policyFiles(names)
-	if err != nil {
-		return err
-	}
 	var limits []byte
 	if file := filepath.Join(configDir, "limits.toml"); exists(file) {
 		if limits, err = readFile(file, maxPolicy); err != nil {
 			return err
 		}
+	}
+	if len(names) == 0 && limits == nil {
+		return wire.Refuse(wire.CodeUsage, "there is no policy in "+folder+", so there is nothing to check; the default holds",
+			"name policy.toml, or a folder of it; the default to begin with is /usr/share/doorward/policy.toml")
+	}
+	files, err := policyFiles(names)
+	if err != nil {
+		return err
 	}
 	r := &wire.PolicyResp{}
 	r.Problems, r.Notes = a.CheckPolicy(files, descs, limits)
@@ -107,7 +111,11 @@ func (a *app) checkPolicy(names []string) error {
 	if a.json {
 		return nil
 	}
-	if !a.fails {
+	switch {
+	case a.fails:
+	case len(names) == 0:
+		a.line("nothing is wrong with %s/limits.toml; there is no policy in %s, so the default holds", configDir, folder)
+	default:
 		a.line("nothing is wrong with it")
 	}
 	a.note("sentinel is not here, so what this would change of the policy in force is not known: doorward doctor")
@@ -173,6 +181,9 @@ func policyFiles(names []string) ([]wire.PolicyFile, error) {
 			return nil, unreadable(n, err)
 		}
 		if !st.IsDir() {
+			if err := policyName(n); err != nil && st.Mode().IsRegular() {
+				return nil, err
+			}
 			paths = append(paths, n)
 			continue
 		}
@@ -202,11 +213,29 @@ func policyFiles(names []string) ([]wire.PolicyFile, error) {
 }
 
 func unreadable(path string, err error) error {
+	return wire.Refuse(wire.CodeUsage, "read "+path+": "+plainly(err), "name a file that can be read")
+}
+
+// policyName refuses a file whose name says that it is something else.
+func policyName(path string) error {
+	switch base := filepath.Base(path); {
+	case base == "policy.toml", strings.HasSuffix(base, ".cedar"):
+		return nil
+	case base == "limits.toml":
+		return wire.Refuse(wire.CodeUsage, path+": limits.toml is no policy, it is the admin's and counts from "+configDir,
+			"put it to "+configDir+"/limits.toml; doorward policy check, without a name, checks it there")
+	}
+	return wire.Refuse(wire.CodeUsage, path+": a policy is a file policy.toml, or NAME.cedar beside it",
+		"name it policy.toml; in a folder of its own it can be checked before it is put in its place")
+}
+
+// plainly is an error of a file without its path, which is said already.
+func plainly(err error) string {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
 		err = pe.Err
 	}
-	return wire.Refuse(wire.CodeUsage, "read "+path+": "+err.Error(), "name a file that can be read")
+	return err.Error()
 }
 
 func exists(path string) bool {
@@ -325,7 +354,8 @@ func installed(dir string) []string {
 
 func absentConnector(dir, vendor string) error {
 	return wire.Refuse(wire.CodeUnknownConnector, "no connector "+vendor+" is installed",
-		meant("", vendor, installed(dir))+"doorward doctor lists them")
+		strings.TrimSuffix(meant("", vendor, installed(dir)), "see: ")+"there are "+
+			orElse(strings.Join(installed(dir), ", "), "none; reinstall doorward"))
 }
 
 // frame reads the words of a call by the vendor's description.

@@ -318,7 +318,7 @@ func (a *app) verified(line []byte, first string) error {
 
 func (a *app) whyCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "why [ID|HOST]", Short: "explain the last refusals",
+		Use: "why [ID|HOST]", Short: "explain the last refusals: all, of one call, or of requests to a HOST",
 		RunE: func(_ *cobra.Command, args []string) error {
 			req := &wire.WhyReq{}
 			if len(args) == 1 {

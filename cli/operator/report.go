@@ -58,7 +58,8 @@ func (a *app) writeReport(path string) error {
 		return wire.Refuse(wire.CodeUsage, path+" is there already", "name a file that is not")
 	}
 	if err != nil {
-		return unreadable(path, err)
+		return wire.Refuse(wire.CodeUsage, "write "+path+": "+plainly(err),
+			"name a new file in a folder that is there and that you may write")
 	}
 	b, err := redacted(a.sources())
 	if err == nil {

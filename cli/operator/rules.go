@@ -55,6 +55,10 @@ func (a *app) revokeCmd() *cobra.Command {
 			if len(args) == 1 {
 				r.Grant = args[0]
 			}
+			if r == (wire.PersonRevokeReq{}) {
+				return wire.Refuse(wire.CodeUsage, "revoke takes the ID of a GRANT, or --account, --session or --cell",
+					"doorward grants lists them; doorward stop takes back everything")
+			}
 			return a.told(ask[wire.Report](wire.PathApprove, "revoke", &r))
 		},
 	}
@@ -85,8 +89,8 @@ func (a *app) stopCmd() *cobra.Command {
 	var resume, yes bool
 	c := &cobra.Command{
 		Use: "stop [CELL]", Short: "the switch: nothing more goes out for a cell, or for all",
-		Long: `In this order: no new grants, live ones are void, live traffic is cut, parked calls are dropped.
-What was in flight is reported as "may have run". --resume turns it on again, which is decided like
+		Long: `Without a CELL it is for all cells. In this order: no new grants, live ones are void, live traffic
+is cut, parked calls are dropped. What was in flight is reported as "may have run". --resume turns it on again, which is decided like
 a call.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			r, err := ask[wire.Report](wire.PathApprove, "stop", &wire.StopReq{Cell: strings.Join(args, ""), Resume: resume})
@@ -104,7 +108,7 @@ a call.`,
 func (a *app) taintCmd() *cobra.Command {
 	var clear, yes bool
 	c := &cobra.Command{
-		Use: "taint CELL", Short: "what a cell has read",
+		Use: "taint CELL", Short: "the labels of a cell: whether it has read what others wrote, or what is private",
 		RunE: func(_ *cobra.Command, args []string) error {
 			r, err := ask[wire.TaintResp](wire.PathApprove, "taint", &wire.TaintReq{Cell: args[0], Clear: clear})
 			if err != nil {

@@ -16,12 +16,20 @@ import (
 // release names this build: `make build` sets it with -X.
 var release = "devel"
 
+// helpTemplate is cobra's, with what a command is in short before the rest, which goes on from there.
+const helpTemplate = `{{with .Short}}{{.}}
+
+{{end}}{{with .Long}}{{. | trimTrailingWhitespaces}}
+
+{{end}}{{if or .Runnable .HasSubCommands}}{{.UsageString}}{{end}}`
+
 // tidy gives the whole tree of commands its rules for wrong words. How many words a command takes is said once, in its
 // Use line.
 func tidy(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		tidy(sub)
 	}
+	c.SetHelpTemplate(helpTemplate)
 	switch {
 	case c.HasSubCommands() && c.RunE == nil:
 		c.Args, c.RunE = cobra.ArbitraryArgs, group
@@ -162,6 +170,9 @@ func meant(dashes, word string, names []string) string {
 
 // nearest is the name that word was probably meant to be, or "". Two letters may be wrong, or a third of a long word.
 func nearest(word string, names []string) string {
+	if word == "" { // every name begins with it
+		return ""
+	}
 	for far := 1; far <= max(2, len(word)/3) && len(word) <= 64; far++ {
 		c := &cobra.Command{SuggestionsMinimumDistance: far}
 		for _, n := range names {

@@ -50,6 +50,10 @@ type Process struct {
 // Main runs a daemon and ends the process: with 0 after SIGTERM or SIGINT or when run returns nil, else with 1 and one
 // line that says why.
 func Main(name string, run func(context.Context, *Process) error) {
+	if len(os.Args) == 2 && (os.Args[1] == "--help" || os.Args[1] == "-h") {
+		fmt.Println(name + " is a daemon of Doorward and takes no words: systemd starts it, see: man doorward, doorward doctor")
+		os.Exit(0)
+	}
 	log := newLog(os.Stderr, name, toJournal())
 	err := start(name, log, run)
 	if err != nil {

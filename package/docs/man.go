@@ -64,7 +64,7 @@ func operatorCommands(c *cobra.Command) string {
 			continue
 		}
 		if sub.Runnable() && !(sub.HasSubCommands() && sub.Args != nil && sub.RunE == nil) {
-			fmt.Fprintf(&s, "- `%s`: %s\n", strings.TrimSuffix(sub.UseLine(), " [flags]"), oneLine(sub.Short))
+			fmt.Fprintf(&s, "- `%s`: %s\n", heading(sub), oneLine(sub.Short))
 			if sub.Name() != "completion" && !shells[sub.Name()] {
 				s.WriteString(long(sub.Long))
 			}
@@ -78,7 +78,9 @@ func operatorCommands(c *cobra.Command) string {
 				case "int", "uint64", "int64":
 					kind = " N"
 				default:
-					kind = " VALUE"
+					if kind = " " + kind; kind != strings.ToUpper(kind) { // it has no name of its own
+						kind = " VALUE"
+					}
 				}
 				fmt.Fprintf(&s, "  `--%s%s`: %s\n", f.Name, kind, oneLine(usage))
 			})
@@ -86,6 +88,16 @@ func operatorCommands(c *cobra.Command) string {
 		s.WriteString(operatorCommands(sub))
 	}
 	return s.String()
+}
+
+// heading is a command's Use line, with a mark where it takes flags.
+func heading(c *cobra.Command) string {
+	line, takes := strings.TrimSuffix(c.UseLine(), " [flags]"), false
+	c.NonInheritedFlags().VisitAll(func(f *pflag.Flag) { takes = takes || !f.Hidden && f.Name != "help" })
+	if takes && !strings.Contains(line, "[FLAGS]") {
+		line += " [FLAGS]"
+	}
+	return line
 }
 
 // long is a command's further text: paragraphs flow, but for those that are laid out by spaces.

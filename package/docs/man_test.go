@@ -40,14 +40,14 @@ func TestThePagesHaveEveryCommandAndFlag(t *testing.T) {
 		name, text, _ := strings.Cut(s, "\n")
 		have[name] = text
 	}
-	flag := regexp.MustCompile(`(?m)^--([a-z-]+)(?: (?:N|VALUE))?:`)
+	flag := regexp.MustCompile(`(?m)^--([a-z-]+)(?: [A-Z]+)?:`)
 	n := 0
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		for _, sub := range c.Commands() {
 			if (sub.IsAvailableCommand() || sub.Name() == "help") && sub.Runnable() {
 				n++
-				key := strings.TrimSuffix(sub.UseLine(), " [flags]")
+				key := heading(sub)
 				text, ok := have[key]
 				if !ok {
 					t.Errorf("doorward(8) has no %s", key)
