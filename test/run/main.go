@@ -12,6 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -145,6 +146,14 @@ func (t *tally) take(e event, text map[string]*bytes.Buffer) {
 		fmt.Printf("FAIL  %s\n", name)
 		if b := text[key]; b != nil {
 			fmt.Print(b.String())
+		}
+		if e.Test == "" { // a package that was ended, and what ran in it then
+			for _, inner := range slices.Sorted(maps.Keys(text)) {
+				if strings.HasPrefix(inner, key) && inner != key {
+					fmt.Printf("%s had not ended:\n%s", strings.TrimPrefix(inner, key), text[inner])
+					delete(text, inner)
+				}
+			}
 		}
 	default:
 		return

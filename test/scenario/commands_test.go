@@ -51,7 +51,7 @@ func TestThePersonsCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(v.Close)
-	r := &rig{t: t, github: v, githubToken: token, World: world.Start(t, world.Options{Cells: true})}
+	r := &rig{t: t, github: v, githubToken: token, World: world.Start(t, world.Options{})}
 	r.ada = r.Person(1000)
 	if r.work, err = r.Cell("work"); err != nil {
 		t.Fatal(err)
