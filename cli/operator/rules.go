@@ -90,8 +90,8 @@ func (a *app) stopCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "stop [CELL]", Short: "the switch: nothing more goes out for a cell, or for all",
 		Long: `Without a CELL it is for all cells. In this order: no new grants, live ones are void, live traffic
-is cut, parked calls are dropped. What was in flight is reported as "may have run". --resume turns it on again, which is decided like
-a call.`,
+is cut, parked calls are dropped. What was in flight is reported as "may have run". --resume turns
+it on again, which is decided like a call.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			r, err := ask[wire.Report](wire.PathApprove, "stop", &wire.StopReq{Cell: strings.Join(args, ""), Resume: resume})
 			if err := a.told(r, err); err != nil {

@@ -41,7 +41,7 @@ that it does not take. It needs a login session too. What is left out is as said
   agents = ["claude"]                   # of claude, codex, opencode, openclaw: all that are found; [] is none
   projects = ["/home/ada/engine"]       # folders that the cell may read and write: none
   tree = "usr"                          # "usr": the cell has this machine's /usr; "mmdebstrap": a Debian
-                                        # of its own, by package mmdebstrap from this machine's mirror
+                                        # of its own, by package mmdebstrap from deb.debian.org
   key = "machine"                       # "machine" seals the accounts; or "passphrase", for each start anew
   passphrase_file = "/root/passphrase"  # of root, mode 600: it is asked for
   workers = ["github"]                  # connectors beside the account's: none
@@ -88,6 +88,7 @@ that it does not take. It needs a login session too. What is left out is as said
 	}
 	c.Flags().StringVar(&config, "config", "", "`FILE` that answers all questions")
 	c.Flags().BoolVar(&yes, "yes", false, "do not ask whether to begin")
+	a.noJSON(c)
 	c.Flags().BoolVar(&plan, "plan", false, "say what would be done, and do nothing")
 	c.Flags().BoolVar(&undo, "undo", false, "take back all that setup has done")
 	return c
@@ -131,10 +132,17 @@ there, and is named. The package itself goes by apt, afterwards.`,
 				setup.UndoOptions{Yes: yes, Stopped: agent == "stopped", Purge: purge})
 		},
 	}
+	a.noJSON(c)
 	c.Flags().StringVar(&agent, "agent", "", "restore: the agent starts as before; stopped: it does not")
 	c.Flags().BoolVar(&yes, "yes", false, "do not ask whether to do it")
 	c.Flags().BoolVar(&purge, "purge", false, "remove accounts, keys, record and cells too")
 	return c
+}
+
+// noJSON keeps --json out of the help of a command that speaks with a person; it is refused with what to do.
+func (a *app) noJSON(c *cobra.Command) {
+	c.Flags().BoolVar(&a.json, "json", a.json, "")
+	_ = c.Flags().MarkHidden("json") // it is there
 }
 
 // mayChange refuses who cannot set a machine up.

@@ -109,7 +109,10 @@ func (s *setup) do(ctx context.Context, again bool) error {
 		err = s.ask()
 	}
 	if a := s.j.Config.Account; err == nil && a != nil {
-		err = s.CheckAccount(a)
+		var there bool // then its files are not needed any more
+		if there, err = s.done(Record{Op: opAccount, Name: a.Name})(); err == nil && !there {
+			err = s.CheckAccount(a)
+		}
 	}
 	if err != nil {
 		return err

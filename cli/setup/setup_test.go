@@ -528,6 +528,20 @@ func TestAPlanDoesNothing(t *testing.T) {
 	}
 }
 
+// An account that is added already is not held to files that were needed for it once.
+func TestAnAddedAccountIsNotCheckedAgain(t *testing.T) {
+	top := t.TempDir()
+	populate(t, top)
+	r := machine(t, top)
+	if err := r.setUp(false); err != nil || r.j.Config.Account == nil {
+		t.Fatal(err)
+	}
+	r.CheckAccount = func(*Account) error { return errors.New("its ca file is gone") }
+	if err := r.setUp(true); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestASetupAndItsUndoing(t *testing.T) {
 	top := t.TempDir()
 	populate(t, top)

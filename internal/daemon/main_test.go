@@ -32,6 +32,8 @@ func TestMain(m *testing.M) {
 		case "shim": // what systemd does between fork and exec
 			os.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
 			panic(syscall.Exec("/proc/self/exe", append([]string{"d", "daemon"}, os.Args[2:]...), os.Environ()))
+		case "--help": // as somebody at a shell would, who looks what this is
+			Main("under-test", underTest)
 		case "daemon":
 			Main("under-test", underTest)
 		case "echo":
@@ -424,5 +426,13 @@ func TestPrioritiesAreForTheJournal(t *testing.T) {
 	if lines := strings.Split(out.String(), "\n"); len(lines) != 3 || !strings.HasPrefix(lines[0], "<4>{") ||
 		!strings.HasPrefix(lines[1], "<6>{") || !strings.Contains(lines[1], `"x":1`) {
 		t.Errorf("wrote %s", out.String())
+	}
+}
+
+// Somebody at a shell who asks a daemon what it is gets an answer, and not the error of one that systemd has not started.
+func TestADaemonSaysWhatItIs(t *testing.T) {
+	out, err := exec.Command("/proc/self/exe", "--help").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "systemd starts it") || strings.Contains(string(out), "ERROR") {
+		t.Errorf("%v: %s", err, out)
 	}
 }
