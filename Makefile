@@ -6,10 +6,13 @@ WORKERS := dav github
 DAEMONS := authd sentinel egress cells
 B       := build
 VERSION := $(or $(shell git describe --always --dirty 2>/dev/null),devel)
-DEB     := 0.1.0
+RELEASE := 0.1.0
+# The package's version has the time of the last commit, so that apt knows a newer build from an older one.
+STAMP   := $(shell date -u -d @$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null)} +%Y%m%d%H%M%S 2>/dev/null)
+DEB     := $(RELEASE)$(addprefix +,$(STAMP))
 CLI     := github.com/doorward/doorward/cli
 GOBUILD := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags="-s -w -buildid= \
-	-X $(CLI).release=$(DEB)-$(VERSION) -X $(CLI)/operator.release=$(DEB)-$(VERSION)"
+	-X $(CLI).release=$(RELEASE)-$(VERSION) -X $(CLI)/operator.release=$(RELEASE)-$(VERSION)"
 
 # Go asks git for the state of the tree, which git refuses to root in another user's clone; git describe may be refused.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
@@ -40,7 +43,7 @@ test: specs build ## everything this machine can run; the last lines say which g
 	@$(GO) run ./test/run
 
 deb: build ## one Debian package into build/; ARCH is amd64 or arm64
-	@rm -rf $(B)/deb && mkdir -p $(B)/deb/bin $(B)/deb/libexec && GOARCH=$(ARCH) $(GOBUILD) -o $(B)/deb/bin/ ./cmd/connector ./cmd/doorward
+	@rm -rf $(B)/deb $(B)/doorward_*_$(ARCH).deb && mkdir -p $(B)/deb/bin $(B)/deb/libexec && GOARCH=$(ARCH) $(GOBUILD) -o $(B)/deb/bin/ ./cmd/connector ./cmd/doorward
 	@GOARCH=$(ARCH) $(GOBUILD) -o $(B)/deb/libexec/ $(DAEMONS:%=./cmd/%) $(WORKERS:%=./cmd/worker-%)
 	@$(GO) run ./package/docs $(B)/deb/share $(B)/bin $(DEB)
 	@ARCH=$(ARCH) VERSION=$(DEB) SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(NFPM) package -f package/nfpm.yaml -p deb -t $(B)/
