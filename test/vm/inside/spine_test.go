@@ -4,7 +4,6 @@ package inside
 
 import (
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -69,12 +68,15 @@ func parks(t *testing.T, title string) string {
 	t.Helper()
 	r := connector(t, "github", "issue-create", "--repo", "ada/site", "--title", title, "--wait", "1s")
 	want(t, r, 4, "a write")
-	r = person(t, "", "pending", "--json")
-	var p struct{ Items []struct{ ID string } }
-	if err := json.Unmarshal([]byte(r.stdout), &p); err != nil || len(p.Items) != 1 {
-		t.Fatalf("doorward pending: %v %v", err, r)
+	_, after, _ := strings.Cut(r.stderr, "connector result ")
+	id, _, _ := strings.Cut(after, "\n")
+	if id == "" {
+		t.Fatalf("a write is parked without an id: %v", r)
 	}
-	return p.Items[0].ID
+	if r = person(t, "", "show", id); r.code != 0 || !strings.Contains(r.stdout, title) {
+		t.Fatalf("doorward show: %v", r)
+	}
+	return id
 }
 
 func TestTheCellHasNothingButLo(t *testing.T) {
@@ -178,15 +180,22 @@ func TestAKilledDaemonIsBackForTheNextCall(t *testing.T) {
 				return err
 			})
 			t.Logf("%s: call %d went through, %.1f s after the kill", unit, tries, time.Since(begin).Seconds())
-			eventually(t, unit+" is another process", func() error {
-				if now := property(t, unit, "MainPID"); now == "0" || now == fmt.Sprint(pid) {
-					return fmt.Errorf("process %s", now)
-				}
-				return nil
-			})
-			session(t) // what ran in a cell ends with the daemon of cells
+			another(t, unit, pid)
 		})
 	}
+}
+
+// another waits until a unit is ready as another process than pid.
+func another(t *testing.T, unit string, pid int) {
+	t.Helper()
+	eventually(t, unit+" is ready as another process", func() error {
+		now, state := property(t, unit, "MainPID"), property(t, unit, "ActiveState")
+		if now == "0" || now == fmt.Sprint(pid) || state != "active" {
+			return fmt.Errorf("process %s, %s", now, state)
+		}
+		return nil
+	})
+	session(t) // what ran in a cell was ended by the daemon of cells before it was ready
 }
 
 func TestARestartUnderAParkedCall(t *testing.T) {
