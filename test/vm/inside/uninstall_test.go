@@ -69,7 +69,7 @@ func mode(t *testing.T, path string) os.FileMode {
 
 // The package over itself does what an upgrade does: dpkg calls its scripts alike. What waits goes on, and so does the cell;
 // the daemons that ran run anew. What the new programs do not take is said, and does not stop the upgrade.
-func TestAnUpgradeKeepsTheParkedCallAndTheCell(t *testing.T) {
+func TestFullAnUpgradeKeepsTheParkedCallAndTheCell(t *testing.T) {
 	ready(t)
 	must(t, "systemctl", "stop", "doorward-worker@github.service")
 	before, cell := issues(), leader(t)
