@@ -67,6 +67,15 @@ type machine struct {
 	dir   string // for disks, console and what comes back
 	shell bool
 	cover bool // the daemons say what of them ran
+	begun time.Time
+}
+
+// say prints a line of this machine's, with the seconds of the host's clock since it began: others run beside it.
+func (m *machine) say(line string) {
+	if m.begun.IsZero() {
+		m.begun = time.Now()
+	}
+	fmt.Printf("%s %4.0f  %s\n", m.name, time.Since(m.begun).Seconds(), line)
 }
 
 // load makes the second disk: the package, the tests, and what they need.
@@ -173,14 +182,13 @@ func (m *machine) boot(ctx context.Context) (results, error) {
 		}
 		defer os.Remove(copied)
 	}
-	begin := time.Now()
 	for n := 1; n <= max(m.boots, 1) && !r.ended; n++ {
 		r.passed = 0 // the tests begin again, and what passes counts once
 		if err := m.once(ctx, n, &r); err != nil {
 			return r, fmt.Errorf("%w; its console: %s", err, m.console(n))
 		}
 	}
-	fmt.Printf("%s: the machine ran for %.0f s; journal and more: %s\n", m.name, time.Since(begin).Seconds(), m.dir)
+	m.say("the machine has ended; journal and more: " + m.dir)
 	if err := errors.Join(m.unpack(), r.err()); err != nil {
 		return r, fmt.Errorf("%w; its console: %s", err, m.console(1))
 	}
@@ -200,7 +208,7 @@ func (m *machine) once(ctx context.Context, n int, r *results) error {
 	lines := bufio.NewScanner(pipe)
 	for lines.Scan() {
 		line := strings.TrimRight(lines.Text(), "\r")
-		fmt.Println(line)
+		m.say(line)
 		r.take(line)
 	}
 	err = cmd.Wait()

@@ -18,12 +18,15 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/doorward/doorward/test/world"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -75,14 +78,24 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	var all tally
+	all := tally{started: time.Now()}
+	var mu sync.Mutex // of all
+	var machines errgroup.Group
+	machines.SetLimit(min(runtime.NumCPU(), 4)) // each takes one processor and 3 GiB
 	for _, s := range chosen {
 		if s.base == "" {
 			s.base = *booted
 		}
 		m := &machine{suite: s, dir: filepath.Join(out, s.name), cover: *cover}
-		all.take(m, m.try(ctx, root, *deb, *limit, &all))
+		machines.Go(func() error {
+			r, err := m.try(ctx, root, *deb, *limit)
+			mu.Lock()
+			defer mu.Unlock()
+			all.take(m, r, err)
+			return nil // what went wrong is counted, and stops no other
+		})
 	}
+	_ = machines.Wait()
 	if len(all.covered) > 0 {
 		if err := mergeCover(ctx, root, out, all.covered); err != nil {
 			all.Failed = append(all.Failed, err.Error())
@@ -93,10 +106,14 @@ func run() error {
 }
 
 // take counts how a suite ended. One that this machine cannot give leaves what the others gave as it is.
-func (t *tally) take(m *machine, err error) {
+func (t *tally) take(m *machine, r results, err error) {
 	if errors.Is(err, errSkipped) {
 		t.Skipped = append(t.Skipped, m.name+": "+strings.TrimPrefix(err.Error(), errSkipped.Error()+": "))
 		return
+	}
+	t.Passed += r.passed
+	for _, name := range r.bad {
+		t.Failed = append(t.Failed, m.name+" "+name)
 	}
 	if m.cover {
 		dir, bad := unpackCover(m.dir)
@@ -110,20 +127,15 @@ func (t *tally) take(m *machine, err error) {
 	}
 }
 
-// try runs one suite and counts its results.
-func (m *machine) try(ctx context.Context, root, deb string, limit time.Duration, all *tally) error {
-	fmt.Printf("== suite %s\n", m.name)
+// try runs one suite.
+func (m *machine) try(ctx context.Context, root, deb string, limit time.Duration) (results, error) {
+	m.say("suite " + m.pkg)
 	if err := m.prepare(ctx, root, deb); err != nil {
-		return err
+		return results{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	r, err := m.boot(ctx)
-	all.Passed += r.passed
-	for _, name := range r.bad {
-		all.Failed = append(all.Failed, m.name+" "+name)
-	}
-	return err
+	return m.boot(ctx)
 }
 
 // tally is what came of a whole run; `make test` reads it.
@@ -131,6 +143,7 @@ type tally struct {
 	Passed  int
 	Failed  []string
 	Skipped []string // suites, and why
+	started time.Time
 	covered []string // folders of what the daemons ran
 }
 
@@ -163,7 +176,7 @@ func (t *tally) say(chosen []suite, out string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("VM ground: %d passed\n", t.Passed)
+	fmt.Printf("VM ground: %d passed in %.0f s\n", t.Passed, time.Since(t.started).Seconds())
 	return nil
 }
 

@@ -40,9 +40,11 @@ type suite struct {
 	bring func(ctx context.Context, cache, tree string) error
 }
 
-// suites are all of them. Each costs a boot, about a minute.
+// suites are all of them, in the order that they begin in, as many at once as there are processors. Each costs a boot, about
+// a minute.
 var suites = []suite{
-	{name: "inside", pkg: "./test/vm/inside", skip: "^TestFull(PowerCut|KernelWithoutBPF)$"},
+	{name: "inside", pkg: "./test/vm/inside", skip: "^TestFull(PowerCut|KernelWithoutBPF)$|^Test(Full)?SD0"},
+	{name: "systemd", pkg: "./test/vm/inside", run: "^Test(Full)?SD0"},
 	{name: "power", pkg: "./test/vm/inside", run: "^TestFullPowerCut$", full: true, boots: 3},
 	{name: "nobpf", pkg: "./test/vm/inside", run: "^TestFullKernelWithoutBPF$", full: true, env: []string{"DOORWARD_NO_BPF=yes"},
 		kernel: "lsm=landlock,lockdown,yama,integrity,apparmor"},
@@ -74,16 +76,15 @@ func choose(ctx context.Context, root, dir, which, only string, full bool) ([]su
 		}
 		switch {
 		case only != "":
-			has, err := s.has(ctx, root, dir, only)
+			mine, err := s.match(ctx, root, dir, only)
 			if err != nil {
 				return nil, err
 			}
-			if !has {
+			if len(mine) == 0 {
 				continue
 			}
-			if s.run == "" { // else it was made for those alone
-				s.run = only
-			}
+			_, sub, _ := strings.Cut(only, "/")
+			s.run = strings.TrimSuffix("^("+strings.Join(mine, "|")+")$/"+sub, "/")
 		case full, s.full && which != "": // all of it
 		case s.full:
 			continue
@@ -103,31 +104,31 @@ func choose(ctx context.Context, root, dir, which, only string, full bool) ([]su
 
 func (s *suite) leave(pattern string) { s.skip = strings.TrimPrefix(s.skip+"|"+pattern, "|") }
 
-// has says whether a test of the suite matches the pattern.
-func (s *suite) has(ctx context.Context, root, dir, pattern string) (bool, error) {
-	top := regexp.MustCompile(`/[^|)]*`).ReplaceAllString(pattern, "") // without what chooses subtests
+// match are the tests of the suite that the pattern matches; what of it stands behind a slash chooses subtests.
+func (s *suite) match(ctx context.Context, root, dir, pattern string) (mine []string, err error) {
+	top, _, _ := strings.Cut(pattern, "/")
 	binary := filepath.Join(dir, "list.test")
 	defer os.Remove(binary)
 	if err := build(ctx, root, "test", "-c", "-o", binary, s.pkg); err != nil {
-		return false, err
+		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, binary, "-test.list", top)
 	cmd.Env = append(os.Environ(), s.env...)
 	b, err := cmd.CombinedOutput()
 	if err != nil {
-		return false, fmt.Errorf("list the tests of %s: %w\n%s", s.pkg, err, b)
+		return nil, fmt.Errorf("list the tests of %s: %w\n%s", s.pkg, err, b)
 	}
-	mine := regexp.MustCompile(s.run)
+	chosen := regexp.MustCompile(s.run)
 	// A pattern with a slash is of subtests; of the test itself something is left.
 	whole := slices.DeleteFunc(strings.Split(s.skip, "|"), func(p string) bool { return p == "" || strings.Contains(p, "/") })
 	theirs := regexp.MustCompile(strings.Join(whole, "|"))
 	for name := range strings.Lines(string(b)) {
 		name = strings.TrimSpace(name)
-		if name != "" && mine.MatchString(name) && (len(whole) == 0 || !theirs.MatchString(name)) {
-			return true, nil
+		if name != "" && chosen.MatchString(name) && (len(whole) == 0 || !theirs.MatchString(name)) {
+			mine = append(mine, name)
 		}
 	}
-	return false, nil
+	return mine, nil
 }
 
 // build runs the go command in the module.

@@ -74,10 +74,10 @@ func TestASkipHidesNoFailure(t *testing.T) {
 		}
 	}
 	var all tally
-	all.take(&machine{suite: suite{name: "a"}}, fmt.Errorf("%w: no mirror", errSkipped))
-	all.take(&machine{suite: suite{name: "b"}}, errors.New("no end"))
-	all.take(&machine{suite: suite{name: "c"}}, nil)
-	if !slices.Equal(all.Skipped, []string{"a: no mirror"}) || !slices.Equal(all.Failed, []string{"b: no end"}) {
+	all.take(&machine{suite: suite{name: "a"}}, results{}, fmt.Errorf("%w: no mirror", errSkipped))
+	all.take(&machine{suite: suite{name: "b"}}, results{}, errors.New("no end"))
+	all.take(&machine{suite: suite{name: "c"}}, results{passed: 2}, nil)
+	if !slices.Equal(all.Skipped, []string{"a: no mirror"}) || !slices.Equal(all.Failed, []string{"b: no end"}) || all.Passed != 2 {
 		t.Errorf("%+v", all)
 	}
 }
@@ -97,7 +97,8 @@ func TestWhatIsLeftOutIsThere(t *testing.T) {
 			}
 			text = append(text, b...)
 		}
-		// What is chosen by name is there by that name, or a test that was named anew would be in no run.
+		// What is chosen by name is there by that name, or a test that was named anew would be in no run. A name of a kind
+		// stands for more than one.
 		names := regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllSubmatch(text, -1)
 		for _, pattern := range []string{s.run, s.skip, s.smoke} {
 			n := 0
@@ -106,7 +107,7 @@ func TestWhatIsLeftOutIsThere(t *testing.T) {
 					n++
 				}
 			}
-			if pattern != "" && n != strings.Count(pattern, "|")+1 {
+			if pattern != "" && n < strings.Count(pattern, "|")+1 {
 				t.Errorf("%s: %d tests match %s", s.name, n, pattern)
 			}
 		}

@@ -142,8 +142,6 @@ func files(pid, worker int) []attempt {
 		}},
 		{"disk", func() error { return open("/dev/vda") }},
 		{"disk-node", func() error {
-			at := filepath.Join(os.TempDir(), fmt.Sprint("vda-", os.Getpid()))
-			defer os.Remove(at)
 			b, err := os.ReadFile("/sys/class/block/vda/dev")
 			if err != nil {
 				return err
@@ -152,15 +150,30 @@ func files(pid, worker int) []attempt {
 			if _, err := fmt.Sscanf(string(b), "%d:%d", &major, &minor); err != nil {
 				return err
 			}
-			if err := unix.Mknod(at, unix.S_IFBLK|0o600, int(unix.Mkdev(major, minor))); err != nil {
-				return err
+			// A node is no device where a folder's file system is mounted without them, as /tmp may be.
+			var all error
+			for _, dir := range []string{os.TempDir(), "/dev", "/var/tmp", "/"} {
+				err := node(filepath.Join(dir, fmt.Sprint("vda-", os.Getpid())), int(unix.Mkdev(major, minor)))
+				if err == nil {
+					return nil
+				}
+				all = errors.Join(all, err)
 			}
-			return open(at)
+			return all
 		}},
 		{"disk-mounted", func() error {
 			return mounted("/dev/vda", "ext4", func(dir string) error { return list1(dir + "/var/lib/doorward") })
 		}},
 	}
+}
+
+// node makes a block device's node there and opens it.
+func node(at string, dev int) error {
+	if err := unix.Mknod(at, unix.S_IFBLK|0o600, dev); err != nil {
+		return fmt.Errorf("make %s: %w", at, err)
+	}
+	defer os.Remove(at)
+	return open(at)
 }
 
 // kernel are the ways into the kernel, and what it lets a process do to itself or others.
