@@ -64,6 +64,9 @@ func identity(part [5]string, n int) (Identity, bool) {
 	switch {
 	case n == 2 && part[0] == "doorward.slice":
 		name, ok := within(part[1], "doorward-", ".service")
+		if cell, egress := strings.CutPrefix(name, "egress@"); egress { // the one daemon that there is for each cell
+			return Identity{Kind: Unit, Unit: part[1], Name: "egress", Of: cell}, ok && isName(cell)
+		}
 		return Identity{Kind: Unit, Unit: part[1], Name: name}, ok && isName(name)
 	case n == 3 && part[0] == "doorward.slice" && part[1] == "doorward-workers.slice":
 		name, ok := within(part[2], "doorward-worker@", ".service")

@@ -53,6 +53,8 @@ type Identity struct {
 	Unit string
 	// Name is the daemon (`authd`), the vendor of a worker (`github`) or the cell (`work`); empty for a person.
 	Name string
+	// Of is the cell of a `doorward-egress@CELL.service`, and empty for all else.
+	Of string
 	// Worker is set for a Unit that is a worker; Name is then its vendor.
 	Worker bool
 	// Session is the component below a cell's unit: `payload`, or `run-` and an id.
@@ -104,9 +106,14 @@ var (
 // Who says whether a caller may do something. The zero Identity passes none of those in this package.
 type Who func(Identity) bool
 
-// Daemon passes the one daemon of that name.
+// Daemon passes the one daemon of that name; none of those that are a cell's.
 func Daemon(name string) Who {
-	return func(id Identity) bool { return id.Kind == Unit && !id.Worker && id.Name == name }
+	return func(id Identity) bool { return id.Kind == Unit && !id.Worker && id.Name == name && id.Of == "" }
+}
+
+// CellEgress passes the egress of each cell; Identity.Of says which.
+func CellEgress(id Identity) bool {
+	return id.Kind == Unit && !id.Worker && id.Name == "egress" && id.Of != ""
 }
 
 // Workers passes every worker.

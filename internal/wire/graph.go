@@ -62,6 +62,14 @@ const (
 	PathApprove        = RunDir + "approve/sock"
 )
 
+// PathEgressCell is the socket on which the egress of a cell accepts sentinel.
+func PathEgressCell(cell string) string { return RunDir + "egress-cell/" + cell + "/sock" }
+
+// BPFDir is a file system of the kernel's own, root's, in which programs and maps have names. Of each cell, below its name:
+// `listener`, a sockmap whose slot 0 takes the cell's connections, and drops them while it is empty. Of all: `openers`, who
+// opened which connection.
+const BPFDir = RunDir + "bpf/"
+
 // PathCellWorker is the socket of a vendor's worker as a cell sees it.
 func PathCellWorker(vendor string) string { return CellRun + vendor + ".sock" }
 

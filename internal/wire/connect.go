@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+// What a connection of a cell begins with, as its egress read it before a byte went out.
+const (
+	BeginsTLS   = "tls"  // a whole ClientHello
+	BeginsHTTP  = "http" // the head of an HTTP/1 request in the clear
+	BeginsOther = "other"
+)
+
+// What is to become of a connection that is allowed.
+const (
+	HowSplice    = "splice"    // its bytes go to that name untouched
+	HowIntercept = "intercept" // egress ends TLS, and asks for each request
+)
+
+// Messages of a cell's egress -> sentinel, verb connect. Which cell it is the kernel says.
+type (
+	// ConnectReq asks whether the cell may open that connection.
+	ConnectReq struct {
+		// Name is what the cell asked the resolver for, canonical (lower case, A-labels, no final dot), and equal to the
+		// server name of TLS or to Host where the connection has one. It is empty where the address stands for no name.
+		Name   string `msgpack:"n,omitempty"`
+		Addr   string `msgpack:"a,omitempty"` // an address that stands for no name
+		Port   uint16 `msgpack:"p"`
+		Begins string `msgpack:"b"`
+		Task   Task   `msgpack:"t"`
+	}
+	// Task is who opened a connection, as the kernel's hooks wrote it down at connect; zero where they did not. It names
+	// a session and tells a person which program it was; it allows nothing.
+	Task struct {
+		Cgroup  uint64 `msgpack:"c,omitempty"` // id of the process's cgroup
+		PID     uint32 `msgpack:"p,omitempty"` // on this machine
+		Start   uint64 `msgpack:"s,omitempty"` // its start in nanoseconds since boot, so that the number can be checked
+		Program string `msgpack:"g,omitempty"` // its comm, which the cell chooses; for a card only
+	}
+	// ConnectResp allows it. What is refused is an Error, whose reason the cell may read.
+	ConnectResp struct {
+		ID  string `msgpack:"i"` // of the decision; what became of the connection is told under it
+		How string `msgpack:"h"`
+	}
+)
