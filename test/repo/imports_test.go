@@ -64,6 +64,10 @@ var may = map[string][]string{
 
 	"cells": {"internal/daemon", "internal/peer", "internal/wire"},
 
+	"cellnet/pinned":   {},
+	"cellnet/listener": {"cellnet/pinned"},
+	"cellnet/openers":  {"cellnet/pinned", "internal/wire"},
+
 	"workers":        {"internal/daemon", "internal/describe", "internal/peer", "internal/wire"},
 	"workers/dav":    {"internal/describe", "internal/wire", "workers"},
 	"workers/github": {"internal/describe", "internal/wire", "workers"},
