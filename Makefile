@@ -3,7 +3,7 @@
 
 GO      ?= go
 WORKERS := dav github
-DAEMONS := authd sentinel egress cells
+DAEMONS := authd sentinel egress cells cellnet
 B       := build
 VERSION := $(or $(shell git describe --always --dirty 2>/dev/null),devel)
 RELEASE := 0.1.0
@@ -67,6 +67,13 @@ fuzz: ## every fuzz target for FUZZTIME (5m)
 bench: build ## the speed table of docs/performance.md, and build/bench.json
 	@$(GO) run ./test/bench
 
+generate: ## the programs in bpf/, compiled again (clang 14, see bpf/bpf.go)
+	@$(GO) generate ./bpf
+
+generate-check: ## that the committed ones are what their sources make
+	@clang --version | grep -q 'version 14\.' || { echo "generate-check needs clang 14, see bpf/bpf.go" >&2; exit 1; }
+	@$(GO) test -count=1 -run '^TestTheObjectsAreWhatTheSourcesMake$$' ./bpf
+
 race: ## every test under the race detector
 	@$(GO) test -race ./...
 
@@ -80,5 +87,5 @@ repro: ## builds binaries and both packages twice, in other folders, and compare
 clean: ## removes build/
 	@rm -rf $(B)
 
-.PHONY: help build demo test deb vm-test vm-test-full vm-shell specs fuzz bench race check repro clean
+.PHONY: help build demo test deb vm-test vm-test-full vm-shell specs fuzz bench generate generate-check race check repro clean
 .DEFAULT_GOAL := help

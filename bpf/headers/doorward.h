@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+
+/*
+ * What the programs of this folder share. The kernel's stable interface comes from linux/bpf.h and the declarations of its
+ * helpers from libbpf; of the kernel's own structs only the fields that are read are declared here, and the loader finds where
+ * they are in the running kernel (BPF CO-RE). Kernel 6.8 or newer.
+ */
+#ifndef DOORWARD_H
+#define DOORWARD_H
+
+#include <linux/types.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_endian.h>
+
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __u64 u64;
+typedef _Bool bool;
+
+/* Numbers that every kernel has the same, from headers that cannot be included beside linux/bpf.h for the target bpf. */
+enum {
+	AF_INET = 2,
+	AF_INET6 = 10,
+	SOCK_STREAM = 1,
+	SOCK_DGRAM = 2,
+	TCP = 6,
+	UDP = 17,
+	DNS = 53,
+	LO = 1, /* lo is the first interface of every network namespace (net/core/dev.c: LOOPBACK_IFINDEX) */
+	ETH_IP = 0x0800,
+	ETH_IPV6 = 0x86dd,
+};
+
+/* What a program answers to its cgroup hook. */
+enum { REFUSE = 0, PASS = 1 };
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+struct task_struct {
+	struct task_struct *group_leader;
+	u64 start_boottime;
+};
+#pragma clang attribute pop
+
+/* 127.0.0.0/8, in the order of the network. */
+static __always_inline bool loopback4(u32 addr)
+{
+	return (addr & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000);
+}
+
+/* ::1, or 127.0.0.0/8 as IPv6 writes it, in the order of the network. */
+static __always_inline bool loopback6(u32 a, u32 b, u32 c, u32 d)
+{
+	if (a || b)
+		return 0;
+	return c == 0 ? d == bpf_htonl(1) : c == bpf_htonl(0xffff) && loopback4(d);
+}
+
+#endif

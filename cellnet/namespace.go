@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellnet
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// namespace opens the network namespace of a cell, and makes it where there is none. Its name is a mount of it on a file, as
+// `ip netns add` makes it (ip-netns(8)), which is what NetworkNamespacePath= of units takes.
+func (p Paths) namespace(cell string) (*os.File, error) {
+	if err := os.MkdirAll(p.Netns, 0o755); err != nil {
+		return nil, err
+	}
+	name := p.netns(cell)
+	if ns, err := openNamespace(name); err == nil || !errors.Is(err, errNoNamespace) {
+		return ns, err
+	}
+	// A file that is no namespace is what a run that was interrupted left, or a reboot.
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDONLY|unix.O_NOFOLLOW, 0o444)
+	if err != nil {
+		return nil, err
+	}
+	_ = f.Close()
+	err = inThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("make a network namespace: %w", err)
+		}
+		if err := unix.Mount("/proc/thread-self/ns/net", name, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("name it %s: %w", name, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return openNamespace(name)
+}
+
+var errNoNamespace = errors.New("no network namespace has that name")
+
+// openNamespace opens a network namespace by its name. Anything else under it is errNoNamespace.
+func openNamespace(name string) (*os.File, error) {
+	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, errNoNamespace
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", name, err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(fd, &st); err != nil || st.Type != unix.NSFS_MAGIC {
+		_ = f.Close()
+		return nil, errors.Join(errNoNamespace, err)
+	}
+	if kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE); err != nil || kind != unix.CLONE_NEWNET {
+		_ = f.Close()
+		return nil, fmt.Errorf("%s is a namespace of another kind (%#x): %w", name, kind, errors.Join(err, os.ErrInvalid))
+	}
+	return f, nil
+}
+
+// unname takes the name of a cell's namespace away.
+func (p Paths) unname(cell string) error {
+	name := p.netns(cell)
+	// Once is not enough where two runs mounted one over the other.
+	for {
+		err := unix.Unmount(name, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) { // it is no mount, or nothing
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("unmount %s: %w", name, err)
+		}
+	}
+	if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// inThread runs f in a thread of its own, which ends with it: a thread that was in another namespace is of no use to others.
+func inThread(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked
+		done <- f()
+	}()
+	return <-done
+}
+
+// within runs f in a network namespace.
+func within(ns *os.File, f func() error) error {
+	return inThread(func() error {
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("enter the network namespace: %w", err)
+		}
+		return f()
+	})
+}
+
+// configure makes the namespace that the thread is in a cell's: lo is up, every address of both families is local, and there is
+// no other way. A way that somebody else made is an error; it would lead past steering.
+func configure() error {
+	links, err := net.Interfaces()
+	if err != nil {
+		return fmt.Errorf("list the interfaces: %w", err)
+	}
+	for _, l := range links {
+		// Modules of tunnels make an interface in each new namespace, down; with no right to change it that leads nowhere.
+		if l.Name != "lo" && l.Flags&net.FlagUp != 0 {
+			return fmt.Errorf("the network has the interface %q up, and must have none but lo: end what made it, and the cell", l.Name)
+		}
+	}
+	if err := loUp(); err != nil {
+		return fmt.Errorf("bring lo up: %w", err)
+	}
+	if err := localRoute(unix.AF_INET); err != nil {
+		return fmt.Errorf("make every address of IPv4 local: %w", err)
+	}
+	if err := localRoute(unix.AF_INET6); err != nil {
+		return fmt.Errorf("make every address of IPv6 local: %w", err)
+	}
+	return nil
+}
+
+const loIndex = 1 // in every network namespace
+
+func loUp() error {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(s)
+	req, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	if err := unix.IoctlIfreq(s, unix.SIOCGIFFLAGS, req); err != nil {
+		return err
+	}
+	req.SetUint16(req.Uint16() | unix.IFF_UP)
+	return unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, req)
+}
+
+// localRoute is `ip route add local default dev lo` (rtnetlink(7)); a route that is there already is what was wanted.
+func localRoute(family uint8) error {
+	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(s)
+	msg := binary.NativeEndian.AppendUint32(nil, 16+12+8) // nlmsghdr, rtmsg, one attribute
+	msg = binary.NativeEndian.AppendUint16(msg, unix.RTM_NEWROUTE)
+	msg = binary.NativeEndian.AppendUint16(msg, unix.NLM_F_REQUEST|unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
+	msg = binary.NativeEndian.AppendUint32(msg, 1) // sequence
+	msg = binary.NativeEndian.AppendUint32(msg, 0) // port
+	// family, lengths of destination and source, TOS, table, protocol, scope, type, flags
+	msg = append(msg, family, 0, 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_BOOT, unix.RT_SCOPE_HOST, unix.RTN_LOCAL, 0, 0, 0, 0)
+	msg = binary.NativeEndian.AppendUint16(msg, 8)
+	msg = binary.NativeEndian.AppendUint16(msg, unix.RTA_OIF)
+	msg = binary.NativeEndian.AppendUint32(msg, loIndex)
+	if err := unix.Sendto(s, msg, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	answer := make([]byte, 4096)
+	n, _, err := unix.Recvfrom(s, answer, 0)
+	if err != nil {
+		return err
+	}
+	if n < 20 || binary.NativeEndian.Uint16(answer[4:]) != unix.NLMSG_ERROR {
+		return errors.New("the kernel's answer is no acknowledgement")
+	}
+	if errno := unix.Errno(-int32(binary.NativeEndian.Uint32(answer[16:]))); errno != 0 && errno != unix.EEXIST {
+		return errno
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellnet
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// mountPins mounts the file system in which programs and maps have names. Nobody but root makes names in it, and only root and
+// the readers' group get into it: with the right to read a pin comes the right to the map.
+func (p Paths) mountPins() error {
+	if err := os.MkdirAll(p.BPF, 0o700); err != nil {
+		return err
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(p.BPF, &st); err != nil {
+		return fmt.Errorf("look at %s: %w", p.BPF, err)
+	}
+	if st.Type != unix.BPF_FS_MAGIC {
+		const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+		if err := unix.Mount("doorward", p.BPF, "bpf", flags, "mode=0700"); err != nil {
+			return fmt.Errorf("mount a file system of BPF on %s: %w", p.BPF, err)
+		}
+	}
+	return p.share(p.BPF, 0o750)
+}
+
+// needPins refuses where that file system is not mounted: a pin would be made in another one.
+func (p Paths) needPins() error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(p.BPF, &st); err != nil || st.Type != unix.BPF_FS_MAGIC {
+		return fmt.Errorf("%s is no file system of BPF: start doorward-bpf.service", p.BPF)
+	}
+	return nil
+}
+
+// kept opens the maps of spec that are pinned already, by where. One of another shape is an error: an older or newer Doorward
+// made it, and what is in it would be misread.
+func kept(spec *ebpf.CollectionSpec, where map[string]string) (map[string]*ebpf.Map, error) {
+	out := map[string]*ebpf.Map{}
+	for name, path := range where {
+		m, err := ebpf.LoadPinnedMap(path, nil)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			out[name] = m
+			err = spec.Maps[name].Compatible(m)
+		}
+		if err != nil {
+			closeAll(out)
+			return nil, fmt.Errorf("use the map %s that is pinned; if another version of Doorward made it, reboot: %w", path, err)
+		}
+	}
+	return out, nil
+}
+
+func closeAll(maps map[string]*ebpf.Map) {
+	for _, m := range maps {
+		_ = m.Close()
+	}
+}
+
+// pinNew pins the maps of a collection that were not pinned before.
+func pinNew(coll *ebpf.Collection, old map[string]*ebpf.Map, where map[string]string) error {
+	for name, path := range where {
+		if old[name] != nil {
+			continue
+		}
+		if err := coll.Maps[name].Pin(path); err != nil {
+			return fmt.Errorf("pin the map %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// hold has a program run at a hook for as long as its link is pinned at path. A link that is there and still on this hook, by
+// on, gets the program in one step. One that is on a hook that is gone is replaced by a new one.
+func hold(path string, prog *ebpf.Program, on func(*link.Info) bool, attach func() (link.Link, error)) error {
+	old, err := link.LoadPinnedLink(path, nil)
+	switch {
+	case err == nil:
+		defer old.Close()
+		if info, err := old.Info(); err == nil && on(info) {
+			if err := old.Update(prog); err != nil {
+				return fmt.Errorf("replace the program of %s: %w", path, err)
+			}
+			return nil
+		}
+	case !errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("open the link %s: %w", path, err)
+	}
+	l, err := attach()
+	if err != nil {
+		return fmt.Errorf("attach the program of %s; does this kernel permit it (6.8 or newer, root, no lockdown): %w", path, err)
+	}
+	defer l.Close() // the pin holds it
+	fresh := path + "-new"
+	_ = os.Remove(fresh)
+	if err := l.Pin(fresh); err != nil {
+		return fmt.Errorf("pin the link %s: %w", fresh, err)
+	}
+	if err := os.Rename(fresh, path); err != nil {
+		return fmt.Errorf("pin the link %s: %w", path, err)
+	}
+	return nil
+}
