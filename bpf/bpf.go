@@ -11,3 +11,4 @@
 package bpf
 
 //go:generate go tool bpf2go -target bpfel Steer steer.c -- -O2 -g -Wall -Werror -mcpu=v3 -Iheaders -I/usr/include/x86_64-linux-gnu
+//go:generate go tool bpf2go -target bpfel -type opener_key -type opener -type refusal Gate gate.c -- -O2 -g -Wall -Werror -mcpu=v3 -Iheaders -I/usr/include/x86_64-linux-gnu

@@ -24,6 +24,7 @@ import (
 	"strings"
 
 	"github.com/doorward/doorward/internal/wire"
+	"golang.org/x/sys/unix"
 )
 
 // Paths are where this machine has what is made. Those of Machine are the only ones that units and other parts know.
@@ -43,14 +44,17 @@ var Machine = Paths{Netns: "/run/netns/", BPF: wire.BPFDir, Slice: "/doorward.sl
 // Main runs `cellnet` with the words behind its name, and returns its exit code: 0, 1 with one line that says what failed, or 2
 // for words that it does not know.
 func Main(args []string, stderr io.Writer) int {
+	unix.Umask(0o022) // a name in /run/netns is for all to see; pins have their mode from the kernel, and from share
 	var err error
 	switch {
+	case len(args) == 1 && args[0] == "bpf":
+		err = Machine.Gate()
 	case len(args) == 2 && args[0] == "cell":
 		err = Machine.Cell(args[1])
 	case len(args) == 3 && args[0] == "cell" && args[2] == "--stop":
 		err = Machine.StopCell(args[1])
 	default:
-		fmt.Fprintln(stderr, "usage: cellnet cell NAME [--stop]\nSystemd runs it, see: man doorward")
+		fmt.Fprintln(stderr, "usage: cellnet bpf | cellnet cell NAME [--stop]\nSystemd runs it, see: man doorward")
 		return 2
 	}
 	if err != nil {

@@ -134,41 +134,41 @@ func configure() error {
 
 const loIndex = 1 // in every network namespace
 
+// loUp is `ip link set lo up` (rtnetlink(7), struct ifinfomsg).
 func loUp() error {
-	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
+	body := []byte{unix.AF_UNSPEC, 0, 0, 0} // family, padding, type
+	for _, word := range []uint32{loIndex, unix.IFF_UP, unix.IFF_UP} { // flags, and which of them change
+		body = binary.NativeEndian.AppendUint32(body, word)
 	}
-	defer unix.Close(s)
-	req, err := unix.NewIfreq("lo")
-	if err != nil {
-		return err
-	}
-	if err := unix.IoctlIfreq(s, unix.SIOCGIFFLAGS, req); err != nil {
-		return err
-	}
-	req.SetUint16(req.Uint16() | unix.IFF_UP)
-	return unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, req)
+	return rtnetlink(unix.RTM_NEWLINK, 0, body)
 }
 
-// localRoute is `ip route add local default dev lo` (rtnetlink(7)); a route that is there already is what was wanted.
+// localRoute is `ip route add local default dev lo` (struct rtmsg); a route that is there already is what was wanted.
 func localRoute(family uint8) error {
+	// family, lengths of destination and source, TOS, table, protocol, scope, type, flags
+	body := []byte{family, 0, 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_BOOT, unix.RT_SCOPE_HOST, unix.RTN_LOCAL, 0, 0, 0, 0}
+	body = binary.NativeEndian.AppendUint16(body, 8)
+	body = binary.NativeEndian.AppendUint16(body, unix.RTA_OIF)
+	body = binary.NativeEndian.AppendUint32(body, loIndex)
+	err := rtnetlink(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, body)
+	if errors.Is(err, unix.EEXIST) {
+		return nil
+	}
+	return err
+}
+
+// rtnetlink asks the kernel for one change in the namespace of the thread (netlink(7)), and waits for its answer.
+func rtnetlink(kind, flags uint16, body []byte) error {
 	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(s)
-	msg := binary.NativeEndian.AppendUint32(nil, 16+12+8) // nlmsghdr, rtmsg, one attribute
-	msg = binary.NativeEndian.AppendUint16(msg, unix.RTM_NEWROUTE)
-	msg = binary.NativeEndian.AppendUint16(msg, unix.NLM_F_REQUEST|unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
-	msg = binary.NativeEndian.AppendUint32(msg, 1) // sequence
-	msg = binary.NativeEndian.AppendUint32(msg, 0) // port
-	// family, lengths of destination and source, TOS, table, protocol, scope, type, flags
-	msg = append(msg, family, 0, 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_BOOT, unix.RT_SCOPE_HOST, unix.RTN_LOCAL, 0, 0, 0, 0)
-	msg = binary.NativeEndian.AppendUint16(msg, 8)
-	msg = binary.NativeEndian.AppendUint16(msg, unix.RTA_OIF)
-	msg = binary.NativeEndian.AppendUint32(msg, loIndex)
-	if err := unix.Sendto(s, msg, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	msg := binary.NativeEndian.AppendUint32(nil, uint32(unix.NLMSG_HDRLEN+len(body)))
+	msg = binary.NativeEndian.AppendUint16(msg, kind)
+	msg = binary.NativeEndian.AppendUint16(msg, unix.NLM_F_REQUEST|unix.NLM_F_ACK|flags)
+	msg = binary.NativeEndian.AppendUint64(msg, 0) // sequence and port
+	if err := unix.Sendto(s, append(msg, body...), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
 	answer := make([]byte, 4096)
@@ -176,10 +176,10 @@ func localRoute(family uint8) error {
 	if err != nil {
 		return err
 	}
-	if n < 20 || binary.NativeEndian.Uint16(answer[4:]) != unix.NLMSG_ERROR {
+	if n < unix.NLMSG_HDRLEN+4 || binary.NativeEndian.Uint16(answer[4:]) != unix.NLMSG_ERROR {
 		return errors.New("the kernel's answer is no acknowledgement")
 	}
-	if errno := unix.Errno(-int32(binary.NativeEndian.Uint32(answer[16:]))); errno != 0 && errno != unix.EEXIST {
+	if errno := unix.Errno(-int32(binary.NativeEndian.Uint32(answer[unix.NLMSG_HDRLEN:]))); errno != 0 {
 		return errno
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 // network so that there is something to reach.
 type outside struct {
 	t       *testing.T
-	inside  *os.File
+	out     *os.File
 	sniffer int // socket of packet(7) in the network outside
 	marker  int // the same inside
 	dw0     int
@@ -41,7 +41,7 @@ func newOutside(t *testing.T, p Paths, ns *os.File) *outside {
 		out.Close()
 		_ = p.unname("outside")
 	})
-	o := &outside{t: t, inside: ns}
+	o := &outside{t: t, out: out}
 	ip(t, ns, "link add dw0 address 02:00:00:00:00:01 type veth peer name dw1 address "+outMAC)
 	ip(t, ns, "link set dw1 netns "+p.netns("outside"))
 	ip(t, out, "link set dw1 up")

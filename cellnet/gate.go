@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellnet
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+	"github.com/doorward/doorward/bpf"
+	"github.com/doorward/doorward/internal/peer"
+	"golang.org/x/sys/unix"
+)
+
+// hooks are the programs of the gate and where they are attached. Their links are pinned below the names of the programs with
+// dashes, which no cell's name has.
+var hooks = []struct {
+	program, pin string
+	at           ebpf.AttachType
+}{
+	{bpf.GateProgGateSocket, "gate-socket", ebpf.AttachCGroupInetSockCreate},
+	{bpf.GateProgGateConnect4, "gate-connect4", ebpf.AttachCGroupInet4Connect},
+	{bpf.GateProgGateConnect6, "gate-connect6", ebpf.AttachCGroupInet6Connect},
+	{bpf.GateProgGateSend4, "gate-send4", ebpf.AttachCGroupUDP4Sendmsg},
+	{bpf.GateProgGateSend6, "gate-send6", ebpf.AttachCGroupUDP6Sendmsg},
+	{bpf.GateProgGateOpened, "gate-opened", ebpf.AttachCGroupSockOps},
+	{bpf.GateProgGateOption, "gate-option", ebpf.AttachCGroupSetsockopt},
+	{bpf.GateProgGateOut, "gate-out", ebpf.AttachCGroupInetEgress},
+	{bpf.GateProgGateIn, "gate-in", ebpf.AttachCGroupInetIngress},
+}
+
+// reasons are what the gate counts, in the order of enum gate of bpf/gate.c.
+var reasons = []string{"tcp", "dns", "own", "socket", "host", "connect", "udp", "option", "out", "in", "header", "protocol",
+	"no-storage", "no-packet", "no-entry", "unlogged"}
+
+// Gate mounts the file system of the pins and attaches the gate to the slice of all cells.
+//
+// Preconditions: the slice is there, and stays: links die with their cgroup, and one that is made again has none.
+func (p Paths) Gate() error {
+	if err := p.gate(); err != nil {
+		return fmt.Errorf("attach the gate to the slice of cells: %w", err)
+	}
+	return nil
+}
+
+func (p Paths) gate() error {
+	slice, id, err := p.slice()
+	if err != nil {
+		return err
+	}
+	defer slice.Close()
+	if err := p.mountPins(); err != nil {
+		return err
+	}
+	spec, err := bpf.LoadGate()
+	if err != nil {
+		return err
+	}
+	host, err := hostNetwork()
+	if err != nil {
+		return fmt.Errorf("tell the machine's own network from cells': %w", err)
+	}
+	if err := spec.Variables["host"].Set(host); err != nil {
+		return err
+	}
+	pins := map[string]string{bpf.GateMapOpeners: p.BPF + openersPin, bpf.GateMapOpening: p.BPF + "gate-opening",
+		bpf.GateMapGated: p.BPF + "gate-counts", bpf.GateMapRefusals: p.BPF + "gate-refusals"}
+	old, err := kept(spec, pins)
+	if err != nil {
+		return err
+	}
+	defer closeAll(old)
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: old})
+	if err != nil {
+		return fmt.Errorf("load the programs; does this kernel permit it (6.8 or newer with BTF, root, no lockdown): %w", err)
+	}
+	defer coll.Close()
+	for _, h := range hooks {
+		prog := coll.Programs[h.program]
+		on := func(i *link.Info) bool { return i.Cgroup() != nil && i.Cgroup().CgroupId == id }
+		err := hold(p.BPF+h.pin, prog, on, func() (link.Link, error) {
+			dir := "/proc/self/fd/" + strconv.Itoa(int(slice.Fd()))
+			return link.AttachCgroup(link.CgroupOptions{Path: dir, Attach: h.at, Program: prog})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := freeze(coll.Maps[bpf.GateMapOpeners]); err != nil {
+		return err
+	}
+	if err := pinNew(coll, old, pins); err != nil {
+		return err
+	}
+	return p.share(p.BPF+openersPin, 0o440)
+}
+
+// slice opens the cgroup of the slice and tells its id.
+func (p Paths) slice() (*os.File, uint64, error) {
+	k, err := peer.Open() // it finds the mount of cgroup2
+	if err != nil {
+		return nil, 0, err
+	}
+	defer k.Close()
+	dir, err := k.Cgroup(p.Slice)
+	if err != nil {
+		return nil, 0, fmt.Errorf("open the cgroup of all cells; start doorward-cells.slice: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+		_ = dir.Close()
+		return nil, 0, err
+	}
+	return dir, st.Ino, nil
+}
+
+// hostNetwork is the cookie of the network namespace that this process is in, which is the machine's own.
+func hostNetwork() (uint64, error) {
+	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(s)
+	return unix.GetsockoptUint64(s, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+}
+
+// freeze has the kernel take no more writes to a map but those of programs: nobody who may read it can make entries up.
+func freeze(m *ebpf.Map) error {
+	info, err := m.Info()
+	if err != nil {
+		return err
+	}
+	if info.Frozen() {
+		return nil
+	}
+	if err := m.Freeze(); err != nil {
+		return fmt.Errorf("make the map %s read-only: %w", info.Name, err)
+	}
+	return nil
+}
+
+// Gated reads how often the gate passed and refused what, by the name of the reason, on all processors.
+func (p Paths) Gated() (map[string]uint64, error) { return counts(p.BPF+"gate-counts", reasons) }
+
+// Refusal is one line of the gate's log.
+type Refusal struct {
+	Boot    time.Duration // since boot
+	Why     string        // one of those of Gated
+	Cgroup  uint64        // of the task, or of the packet's socket
+	PID     uint32        // of the task, as the machine numbers it; 0 for a packet
+	Program string        // its comm, which the cell chooses; empty for a packet
+	Family  uint16        // AF_, or 0 for an option
+	To      netip.AddrPort
+	Type    uint16 // SOCK_, or the level of an option
+	Proto   uint32 // IPPROTO_, or the option's number
+}
+
+// Refusals reads the gate's log.
+type Refusals struct{ r *ringbuf.Reader }
+
+// OpenRefusals opens the log. Each line is read once, by one reader; with two, each gets some.
+func (p Paths) OpenRefusals() (*Refusals, error) {
+	m, err := ebpf.LoadPinnedMap(p.BPF+"gate-refusals", nil)
+	if err != nil {
+		return nil, fmt.Errorf("open the gate's log: %w", err)
+	}
+	defer m.Close() // the reader has it too
+	r, err := ringbuf.NewReader(m)
+	if err != nil {
+		return nil, fmt.Errorf("open the gate's log: %w", err)
+	}
+	return &Refusals{r}, nil
+}
+
+// Close ends Next.
+func (r *Refusals) Close() error { return r.r.Close() }
+
+// Next waits for a line. Behind Close it is io.EOF.
+func (r *Refusals) Next() (Refusal, error) {
+	rec, err := r.r.Read()
+	if errors.Is(err, ringbuf.ErrClosed) {
+		return Refusal{}, io.EOF
+	}
+	if err != nil {
+		return Refusal{}, fmt.Errorf("read the gate's log: %w", err)
+	}
+	return parseRefusal(rec.RawSample)
+}
+
+// parseRefusal reads struct refusal of bpf/gate.c.
+func parseRefusal(b []byte) (Refusal, error) {
+	var raw bpf.GateRefusal
+	if n, err := binary.Decode(b, binary.NativeEndian, &raw); err != nil || n != len(b) || int(raw.Why) >= len(reasons) {
+		return Refusal{}, fmt.Errorf("read the gate's log: a line of %d bytes that this program does not know", len(b))
+	}
+	comm := make([]byte, 0, len(raw.Comm))
+	for _, c := range raw.Comm {
+		comm = append(comm, byte(c))
+	}
+	comm, _, _ = bytes.Cut(comm, []byte{0})
+	out := Refusal{Boot: time.Duration(raw.When), Why: reasons[raw.Why], Cgroup: raw.Cgroup, PID: raw.Tgid,
+		Program: string(bytes.ToValidUTF8(comm, []byte("\uFFFD"))), Family: raw.Family, Type: raw.Type, Proto: raw.Proto}
+	if at := netip.AddrFrom16(raw.Addr).Unmap(); !at.IsUnspecified() || raw.Port != 0 {
+		out.To = netip.AddrPortFrom(at, raw.Port)
+	}
+	return out, nil
+}

@@ -1,0 +1,524 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellnet
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/doorward/doorward/bpf"
+	"github.com/doorward/doorward/cellnet/openers"
+	"github.com/doorward/doorward/cellnet/pinned"
+	"github.com/doorward/doorward/test/ground"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	ip4, ip6    = unix.AF_INET, unix.AF_INET6
+	stream      = unix.SOCK_STREAM
+	dgram       = unix.SOCK_DGRAM
+	refusedByUs = unix.EPERM
+)
+
+// attempts are the lines of the list of bypasses that a test without BPF LSM can try. Each goes to an address of its own, so
+// that the sniffer tells one from the other. Those whose errno is 0 the gate lets go as far as the packet: a cell's way there is
+// that every address is local.
+var attempts = []attempt{
+	{name: "TCP", try: open(ip4, stream, 0, "9.0.0.1:443"), seen: "6 9.0.0.1", why: "out"},
+	{name: "TCP of IPv6", try: open(ip6, stream, 0, "[2001:db8:f::1]:443"), seen: "6 2001:db8:f::1", why: "out"},
+	{name: "TCP Fast Open by sendto", try: send(ip4, stream, 0, unix.MSG_FASTOPEN, raw4(ip4, "9.0.0.2:443")), seen: "6 9.0.0.2", why: "out"},
+	{name: "TCP_FASTOPEN_CONNECT", try: fastOpenConnect("9.0.0.3:443"), seen: "6 9.0.0.3", why: "out"},
+	{name: "connect again", try: again("127.0.0.1:9", "9.0.0.4:443"), seen: "6 9.0.0.4", why: "out"},
+	{name: "TCP to a mapped address", try: open(ip6, stream, 0, "[::ffff:9.0.0.5]:443"), seen: "6 9.0.0.5", why: "out"},
+	{name: "Multipath TCP", try: open(ip4, stream, unix.IPPROTO_MPTCP, "9.0.0.6:443"), seen: "6 9.0.0.6", why: "socket",
+		errno: refusedByUs, absent: []syscall.Errno{unix.EPROTONOSUPPORT, unix.ENOPROTOOPT}},
+	{name: "UDP", try: open(ip4, dgram, 0, "9.0.0.7:443"), seen: "17 9.0.0.7", why: "udp", errno: refusedByUs},
+	{name: "UDP of IPv6", try: open(ip6, dgram, 0, "[2001:db8:f::2]:443"), seen: "17 2001:db8:f::2", why: "udp", errno: refusedByUs},
+	{name: "UDP without connect", try: send(ip4, dgram, 0, 0, raw4(ip4, "9.0.0.8:443")), seen: "17 9.0.0.8", why: "udp", errno: refusedByUs},
+	{name: "UDP of IPv6 without connect", try: send(ip6, dgram, 0, 0, raw6("[2001:db8:f::3]:443")), seen: "17 2001:db8:f::3", why: "udp",
+		errno: refusedByUs},
+	{name: "UDP with an address of no family", try: send(ip4, dgram, 0, 0, raw4(unix.AF_UNSPEC, "9.0.0.9:443")), seen: "17 9.0.0.9",
+		why: "udp", errno: refusedByUs},
+	{name: "UDP of IPv6 to an address of IPv4", try: send(ip6, dgram, 0, 0, raw4(ip4, "9.0.0.10:443")), seen: "17 9.0.0.10", why: "udp",
+		errno: refusedByUs},
+	{name: "UDP to a mapped address", try: send(ip6, dgram, 0, 0, raw6("[::ffff:9.0.0.11]:443")), seen: "17 9.0.0.11", why: "udp",
+		errno: refusedByUs},
+	{name: "UDP to port 53", try: open(ip4, dgram, 0, "9.0.0.12:53"), seen: "17 9.0.0.12", why: "out", errno: refusedByUs},
+	{name: "UDP-Lite", try: open(ip4, dgram, unix.IPPROTO_UDPLITE, "9.0.0.13:53"), seen: "136 9.0.0.13", why: "socket", errno: refusedByUs,
+		absent: []syscall.Errno{unix.EPROTONOSUPPORT}},
+	{name: "SCTP", try: open(ip4, stream, unix.IPPROTO_SCTP, "9.0.0.14:443"), seen: "132 9.0.0.14", why: "socket", errno: refusedByUs,
+		absent: []syscall.Errno{unix.EPROTONOSUPPORT}},
+	{name: "raw", try: open(ip4, unix.SOCK_RAW, 253, "9.0.0.15:0"), seen: "253 9.0.0.15", why: "socket", errno: refusedByUs},
+	{name: "raw of IPv6", try: open(ip6, unix.SOCK_RAW, 253, "[2001:db8:f::4]:0"), seen: "253 2001:db8:f::4", why: "socket", errno: refusedByUs},
+	{name: "ping", try: open(ip4, dgram, unix.IPPROTO_ICMP, "9.0.0.16:0"), seen: "1 9.0.0.16", why: "socket", errno: refusedByUs},
+	{name: "L2TP", try: open(ip4, dgram, 115, "9.0.0.17:0"), seen: "115 9.0.0.17", why: "socket", errno: refusedByUs,
+		absent: []syscall.Errno{unix.EPROTONOSUPPORT}},
+	{name: "source route, TCP", try: withOption(ip4, stream, unix.SOL_IP, unix.IP_OPTIONS, sourceRoute("9.0.0.18"), "127.0.0.1:443"),
+		seen: "6 9.0.0.18", why: "option", errno: refusedByUs},
+	{name: "source route with a message", try: withMessage(ip4, unix.SOL_IP, unix.IP_RETOPTS, sourceRoute("9.0.0.19"), "127.0.0.1:53"),
+		seen: "17 9.0.0.19", why: "out", errno: refusedByUs},
+	{name: "routing header", try: withOption(ip6, dgram, unix.SOL_IPV6, unix.IPV6_RTHDR, routing, "[2001:db8:f::9]:53"),
+		seen: "43 2001:db8:f::9", why: "option", errno: refusedByUs},
+	{name: "routing header with a message", try: withMessage(ip6, unix.SOL_IPV6, unix.IPV6_RTHDR, homeward, "[2001:db8:f::9]:53"),
+		seen: "43 2001:db8:f::9", why: "out", errno: refusedByUs, absent: []syscall.Errno{unix.EINVAL}}, // without CONFIG_IPV6_MIP6
+	{name: "hop-by-hop options", try: withOption(ip6, stream, unix.SOL_IPV6, unix.IPV6_HOPOPTS, padding, "[2001:db8:f::6]:443"),
+		seen: "0 2001:db8:f::6", why: "option", errno: refusedByUs},
+	{name: "hop-by-hop options with a message", try: withMessage(ip6, unix.SOL_IPV6, unix.IPV6_HOPOPTS, padding, "[2001:db8:f::7]:53"),
+		seen: "0 2001:db8:f::7", why: "out", errno: refusedByUs},
+	{name: "destination options", try: withOption(ip6, dgram, unix.SOL_IPV6, unix.IPV6_DSTOPTS, padding, "[2001:db8:f::8]:53"),
+		seen: "60 2001:db8:f::8", why: "option", errno: refusedByUs},
+	{name: "destination options with a message", try: withMessage(ip6, unix.SOL_IPV6, unix.IPV6_DSTOPTS, padding, "[2001:db8:f::a]:53"),
+		seen: "60 2001:db8:f::a", why: "out", errno: refusedByUs},
+	{name: "an option that is not listed", try: withOption(ip4, stream, unix.SOL_IP, unix.IP_TRANSPARENT, []byte{1, 0, 0, 0}, "9.0.0.20:443"),
+		seen: "6 9.0.0.20", why: "option", errno: refusedByUs},
+}
+
+// gated makes the slice and attaches the gate to it. It returns the slice's cgroup of a cell, and one beside the slice.
+func gated(t *testing.T, p Paths) (within, beside string) {
+	t.Helper()
+	if _, err := ground.MakeCgroup(p.Slice); err != nil {
+		t.Fatal(err)
+	}
+	beside = p.Slice + "-beside"
+	t.Cleanup(func() {
+		if err := errors.Join(ground.RemoveCgroup(p.Slice), ground.RemoveCgroup(beside)); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := p.Gate(); err != nil {
+		t.Fatal(err)
+	}
+	return p.Slice + "/doorward-cell@work.service/payload", beside
+}
+
+// Every attempt is made with the gate as the only wall: in a network with a way out and neither steering nor local
+// routes. Nothing leaves, and the gate counts why. Control: the same attempt by a process outside of the slice leaves.
+func TestBP01NothingPassesTheGate(t *testing.T) {
+	p := paths(t)
+	within, beside := gated(t, p)
+	ns, err := p.namespace("bare")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close(); _ = p.unname("bare") })
+	ip(t, ns, "link set lo up")
+	// As systemd sets it: everybody may have ping sockets. What /proc/sys shows of networks is the reader's own.
+	if _, err := in(t, ns, func() (struct{}, error) {
+		return struct{}{}, os.WriteFile("/proc/sys/net/ipv4/ping_group_range", []byte("0 2147483647"), 0)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	o := newOutside(t, p, ns)
+	for _, a := range attempts {
+		t.Run(a.name, func(t *testing.T) {
+			free := probeIn(t, beside, ns, a.name)
+			free.end()
+			if slices.Contains(a.absent, free.Errno) {
+				t.Skipf("this kernel has no %s", a.name)
+			}
+			if left := o.left(); free.Errno != 0 || !slices.Contains(left, a.seen) {
+				t.Fatalf("control: %v (%s); left: %q, want %s", free.Errno, free.Where, left, a.seen)
+			}
+			before, err := p.Gated()
+			if err != nil {
+				t.Fatal(err)
+			}
+			held := probeIn(t, within, ns, a.name)
+			held.end()
+			if held.Errno != a.errno {
+				t.Errorf("%v (%s), want %v", held.Errno, held.Where, a.errno)
+			}
+			if left := o.left(); len(left) > 0 {
+				t.Errorf("it left: %q", left)
+			}
+			after, err := p.Gated()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if after[a.why] == before[a.why] {
+				t.Errorf("it is not counted as %s: %v", a.why, after)
+			}
+		})
+	}
+}
+
+// Who opened a connection is what egress learns of it, however it was opened. Control: of a process that is not below the slice
+// nobody knows.
+func TestWhoOpenedAConnection(t *testing.T) {
+	p := paths(t)
+	within, beside := gated(t, p)
+	ns := cell(t, p, "work")
+	ln := egress(t, p, "work", ns)
+	who, err := openers.Open(p.BPF + "openers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer who.Close()
+	for _, a := range attempts {
+		if !strings.HasPrefix(a.seen, "6 ") || a.errno != 0 {
+			continue
+		}
+		t.Run(a.name, func(t *testing.T) {
+			c := probeIn(t, within, ns, a.name)
+			if c.Errno != 0 {
+				t.Fatal(c.Where)
+			}
+			conn, err := ln.AcceptTCP()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			task, err := who.Of(conn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if task.Cgroup != c.cgroup || task.PID == 0 || task.Start/10_000_000 != ticks(t, c.cmd.Process.Pid) || task.Program != "exe" {
+				t.Errorf("%+v, want cgroup %d, start %d0 ms", task, c.cgroup, ticks(t, c.cmd.Process.Pid))
+			}
+			free := probeIn(t, beside, ns, a.name)
+			other, err := ln.AcceptTCP()
+			if err != nil || free.Errno != 0 {
+				t.Fatal(err, free.Where)
+			}
+			defer other.Close()
+			if task, err := who.Of(other); !errors.Is(err, openers.ErrUnknown) {
+				t.Errorf("control: %+v, %v", task, err)
+			}
+		})
+	}
+}
+
+// ticks is when a process began, in hundredths of a second since boot (proc_pid_stat(5), field 22).
+func ticks(t *testing.T, pid int) uint64 {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(b), ") ")
+	n, err := strconv.ParseUint(strings.Fields(rest)[19], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// others are attempts of single tests.
+var others = []attempt{
+	{name: "a socket", try: func() error { _, err := socket(ip4, stream, 0); return err }},
+	{name: "UDP to loopback", try: open(ip4, dgram, 0, "127.8.9.1:9999")},
+	{name: "UDP to loopback of IPv6", try: send(ip6, dgram, 0, 0, raw6("[::1]:9999"))},
+	{name: "listen", try: func() error {
+		s, err := socket(ip6, stream, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(unix.Bind(s, &unix.SockaddrInet6{Port: 7000}), unix.Listen(s, 8))
+	}},
+	{name: "flood", try: func() error {
+		for range flood - 1 {
+			_ = send(ip4, dgram, 0, 0, raw4(ip4, "9.0.0.99:443"))()
+		}
+		return send(ip4, dgram, 0, 0, raw4(ip4, "9.0.0.99:443"))()
+	}},
+}
+
+const flood = 800
+
+// Loopback is the cell's own for UDP too, and a program in a cell that opens a socket in the machine's own network gets none.
+// Control: one beside the slice gets it.
+func TestTheGateKeepsTheMachinesNetwork(t *testing.T) {
+	p := paths(t)
+	within, beside := gated(t, p)
+	host, err := os.Open("/proc/thread-self/ns/net") // the process's first thread may have been in a cell's
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	if c := probeIn(t, within, host, "a socket"); c.Errno != refusedByUs {
+		t.Errorf("in the machine's network: %v", c.Errno)
+	}
+	if c := probeIn(t, beside, host, "a socket"); c.Errno != 0 {
+		t.Errorf("control: %v", c.Errno)
+	}
+	ns := cell(t, p, "work")
+	packets(t, ns, "[::]:9999")
+	for _, name := range []string{"a socket", "UDP to loopback", "UDP to loopback of IPv6"} {
+		if c := probeIn(t, within, ns, name); c.Errno != 0 {
+			t.Errorf("%s in the cell's own: %v (%s)", name, c.Errno, c.Where)
+		}
+	}
+	if n, err := p.Gated(); err != nil || n["host"] != 1 || n["own"] != 2 {
+		t.Errorf("%v, %v", n, err)
+	}
+}
+
+// A packet with extension headers is refused also where it would stay in the cell. Control: egress's resolver reads it.
+func TestAPacketWithExtensionHeadersIsRefusedOnLo(t *testing.T) {
+	p := paths(t)
+	within, beside := gated(t, p)
+	ns := cell(t, p, "work")
+	resolver := packets(t, ns, "[::]:53")
+	for _, name := range []string{"hop-by-hop options with a message", "destination options with a message"} {
+		if c := probeIn(t, within, ns, name); c.Errno != refusedByUs {
+			t.Errorf("%s: %v", name, c.Errno)
+		}
+		if c := probeIn(t, beside, ns, name); c.Errno != 0 {
+			t.Fatalf("control: %v (%s)", c.Errno, c.Where)
+		}
+		if _, _, err := resolver.ReadFrom(make([]byte, 16)); err != nil {
+			t.Error("control: ", err)
+		}
+	}
+	if n, err := p.Gated(); err != nil || n["header"] != 2 {
+		t.Errorf("%v, %v", n, err)
+	}
+}
+
+// Nobody comes in from outside to somebody who listens in a cell, where its network has an interface. Control: to a process
+// beside the slice they do.
+func TestNobodyComesIn(t *testing.T) {
+	p := paths(t)
+	within, beside := gated(t, p)
+	ns, err := p.namespace("bare")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close(); _ = p.unname("bare") })
+	o := newOutside(t, p, ns)
+	ip(t, o.out, "addr add 203.0.113.2/24 dev dw1")
+	free := probeIn(t, beside, ns, "listen")
+	c, err := dial(t, o.out, "tcp", "203.0.113.1:7000")
+	if err != nil {
+		t.Fatal("control: ", err)
+	}
+	c.Close()
+	free.end()
+	probeIn(t, within, ns, "listen")
+	s, err := in(t, o.out, func() (int, error) { return socket(ip4, stream, 0) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(s)
+	if err := connect(s, "203.0.113.1:7000"); err != nil {
+		t.Fatal(err)
+	}
+	for n := uint64(0); n == 0; { // until the first packet has come in
+		have, err := p.Gated()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n = have["in"]
+	}
+	const synSent = 2 // include/net/tcp_states.h
+	if info, err := unix.GetsockoptTCPInfo(s, unix.SOL_TCP, unix.TCP_INFO); err != nil || info.State != synSent {
+		t.Errorf("it is in state %d (%v)", info.State, err)
+	}
+}
+
+// A refusal can be read: why, who, where to. What one cell can write into the log is bounded, and what is not written is counted.
+func TestTheLogOfRefusals(t *testing.T) {
+	p := paths(t)
+	within, _ := gated(t, p)
+	ns := cell(t, p, "work")
+	log, err := p.OpenRefusals()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	c := probeIn(t, within, ns, "UDP to a mapped address")
+	have, err := log.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Refusal{Boot: have.Boot, Why: "udp", Cgroup: c.cgroup, PID: have.PID, Program: "exe", Family: ip6,
+		To: netip.MustParseAddrPort("9.0.0.11:443"), Type: dgram, Proto: unix.IPPROTO_UDP}
+	if have != want || have.PID == 0 || have.Boot == 0 {
+		t.Errorf("%+v, want %+v", have, want)
+	}
+	probeIn(t, within, ns, "source route, TCP")
+	if have, err = log.Next(); err != nil || have.Why != "option" || have.Type != unix.SOL_IP || have.Proto != unix.IP_OPTIONS {
+		t.Errorf("%+v, %v", have, err)
+	}
+	probeIn(t, within, ns, "flood").end()
+	n, err := p.Gated()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n["udp"] != flood+1 || n["unlogged"] == 0 {
+		t.Errorf("%v", n)
+	}
+	for range flood - n["unlogged"] {
+		if have, err = log.Next(); err != nil || have.To.Port() != 443 {
+			t.Fatal(have, err)
+		}
+	}
+}
+
+func FuzzParseRefusal(f *testing.F) {
+	f.Add(make([]byte, 64))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if r, err := parseRefusal(b); err != nil && r != (Refusal{}) {
+			t.Errorf("%+v with an error", r)
+		}
+	})
+}
+
+// Run again, it replaces each program in its link, and the maps stay.
+func TestTheGateIsReplacedInPlace(t *testing.T) {
+	p := paths(t)
+	within, _ := gated(t, p)
+	ns := cell(t, p, "work")
+	ids := func() map[string]link.Info {
+		out := map[string]link.Info{}
+		for _, h := range hooks {
+			l, err := link.LoadPinnedLink(p.BPF+h.pin, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			info, err := l.Info()
+			l.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out[h.pin] = *info
+		}
+		return out
+	}
+	before := ids()
+	probeIn(t, within, ns, "UDP")
+	if err := p.Gate(); err != nil {
+		t.Fatal(err)
+	}
+	for pin, after := range ids() {
+		if after.ID != before[pin].ID || after.Program == before[pin].Program {
+			t.Errorf("%s: link %d with program %d became link %d with %d", pin, before[pin].ID, before[pin].Program, after.ID, after.Program)
+		}
+	}
+	probeIn(t, within, ns, "UDP")
+	if n, err := p.Gated(); err != nil || n["udp"] != 2 {
+		t.Errorf("%v, %v", n, err)
+	}
+}
+
+// A unit's cgroup that is made again is below the gate. The slice's own is not, until the gate is attached again: which is why
+// it is to stay.
+func TestACgroupThatIsMadeAgain(t *testing.T) {
+	p := paths(t)
+	within, _ := gated(t, p)
+	ns := cell(t, p, "work")
+	try := func(want syscall.Errno, when string) {
+		t.Helper()
+		c := probeIn(t, within, ns, "UDP")
+		c.end()
+		if c.Errno != want {
+			t.Errorf("%s: %v, want %v", when, c.Errno, want)
+		}
+	}
+	try(refusedByUs, "at first")
+	if err := ground.RemoveCgroup(filepath.Dir(within)); err != nil {
+		t.Fatal(err)
+	}
+	try(refusedByUs, "the unit's cgroup is new")
+	if err := ground.RemoveCgroup(p.Slice); err != nil {
+		t.Fatal(err)
+	}
+	try(0, "control: the slice is new")
+	if err := p.Gate(); err != nil {
+		t.Fatal(err)
+	}
+	try(refusedByUs, "and the gate is attached again")
+}
+
+// What cannot be is refused with what it was, and nothing is attached (BP-02).
+func TestBP02WhatTheGateCannotUseIsNamed(t *testing.T) {
+	p := paths(t)
+	if err := p.Gate(); err == nil || !strings.Contains(err.Error(), "doorward-cells.slice") {
+		t.Errorf("without the slice: %v", err)
+	}
+	if _, err := ground.MakeCgroup(p.Slice); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ground.RemoveCgroup(p.Slice) })
+	older, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 16, ValueSize: 8, MaxEntries: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer older.Close()
+	if err := older.Pin(p.BPF + openersPin); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Gate(); err == nil || !strings.Contains(err.Error(), p.BPF+openersPin) || !strings.Contains(err.Error(), "another version") {
+		t.Errorf("with a map of another shape: %v", err)
+	}
+	if pins, err := filepath.Glob(p.BPF + "gate-*"); err != nil || len(pins) > 0 {
+		t.Errorf("%q are pinned, %v", pins, err)
+	}
+	if _, err := openers.Open(p.BPF + openersPin); err == nil {
+		t.Error("egress reads it")
+	}
+	if err := p.Cell("work"); err != nil {
+		t.Error("control: ", err)
+	}
+	elsewhere := p
+	elsewhere.BPF = t.TempDir() + "/"
+	if err := elsewhere.Cell("work"); err == nil || !strings.Contains(err.Error(), "doorward-bpf.service") {
+		t.Errorf("without the file system: %v", err)
+	}
+	if err := p.StopCell("work"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Who opened what can be made up by nobody who reads it, not by root either.
+func TestWhoOpenedWhatIsReadOnly(t *testing.T) {
+	p := paths(t)
+	gated(t, p)
+	m, err := pinned.Open(p.BPF+openersPin, pinned.Kind{Type: unix.BPF_MAP_TYPE_LRU_HASH, Key: 32, Value: 40})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if err := pinned.Put(m, &openers.Key{}, &openers.Opener{}); !errors.Is(err, unix.EPERM) {
+		t.Errorf("a forged entry: %v", err)
+	}
+	if err := pinned.Lookup(m, &openers.Key{}, &openers.Opener{}); !errors.Is(err, pinned.ErrNone) {
+		t.Errorf("control, reading: %v", err)
+	}
+}
+
+// The structs that Go reads are those of the objects.
+func TestTheStructsAreTheKernels(t *testing.T) {
+	for _, pair := range [][2]any{{openers.Key{}, bpf.GateOpenerKey{}}, {openers.Opener{}, bpf.GateOpener{}}} {
+		ours, theirs := reflect.TypeOf(pair[0]), reflect.TypeOf(pair[1])
+		if ours.Size() != theirs.Size() || binary.Size(pair[0]) != int(ours.Size()) {
+			t.Errorf("%v has %d bytes, %v has %d", ours, ours.Size(), theirs, theirs.Size())
+		}
+		for i := range ours.NumField() {
+			f := ours.Field(i)
+			if f.Name == "_" {
+				continue
+			}
+			name := strings.ToUpper(f.Name[:1]) + strings.ToLower(f.Name[1:])
+			g, ok := theirs.FieldByName(name)
+			if !ok || f.Offset != g.Offset || f.Type.Size() != g.Type.Size() {
+				t.Errorf("%v: %s is at %d, in the object at %d (%v)", ours, f.Name, f.Offset, g.Offset, ok)
+			}
+		}
+	}
+	if unsafe.Sizeof(bpf.GateRefusal{}) != 64 {
+		t.Error("a line of the log has holes")
+	}
+}
