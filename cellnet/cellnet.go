@@ -66,11 +66,15 @@ func Main(args []string, stderr io.Writer) int {
 
 // Cell makes the network of a cell, or brings the one that is there to what this program would make.
 //
+// Preconditions: the gate is attached to the slice of cells; where it is not, nothing is made.
 // Postconditions: the namespace has its name, lo alone is up in it, every address is local, and steering is attached to this very
 // namespace. The listener's slot is as it was, and empty where there was none.
 func (p Paths) Cell(name string) error {
 	if err := checkName(name); err != nil {
 		return err
+	}
+	if err := p.gateHolds(); err != nil {
+		return fmt.Errorf("make no network for cell %s without its walls: %w", name, err)
 	}
 	ns, err := p.namespace(name)
 	if err != nil {

@@ -44,7 +44,8 @@ var reasons = []string{"tcp", "dns", "own", "socket", "host", "connect", "udp", 
 
 // Gate mounts the file system of the pins and attaches the gate to the slice of all cells.
 //
-// Preconditions: the slice is there, and stays: links die with their cgroup, and one that is made again has none.
+// Preconditions: the slice is there, and stays: links die with their cgroup, and one that is made again has none. Cell refuses
+// then.
 func (p Paths) Gate() error {
 	if err := p.gate(); err != nil {
 		return fmt.Errorf("attach the gate to the slice of cells: %w", err)
@@ -102,6 +103,33 @@ func (p Paths) gate() error {
 		return err
 	}
 	return p.share(p.BPF+openersPin, 0o440)
+}
+
+// gateHolds says whether every program of the gate is attached to the slice that is there now.
+func (p Paths) gateHolds() error {
+	if err := p.needPins(); err != nil {
+		return err
+	}
+	slice, id, err := p.slice()
+	if err != nil {
+		return err
+	}
+	_ = slice.Close()
+	for _, h := range hooks {
+		l, err := link.LoadPinnedLink(p.BPF+h.pin, nil)
+		if err != nil {
+			return fmt.Errorf("the gate's %s is not there; restart doorward-bpf.service: %w", h.pin, err)
+		}
+		info, err := l.Info()
+		_ = l.Close()
+		if err != nil {
+			return fmt.Errorf("look at the gate's %s: %w", h.pin, err)
+		}
+		if c := info.Cgroup(); c == nil || c.CgroupId != id || uint32(c.AttachType) != uint32(h.at) {
+			return fmt.Errorf("the gate's %s is not on the slice of cells, which was made again: restart doorward-bpf.service", h.pin)
+		}
+	}
+	return nil
 }
 
 // slice opens the cgroup of the slice and tells its id.

@@ -85,29 +85,10 @@ var attempts = []attempt{
 		seen: "6 9.0.0.20", why: "option", errno: refusedByUs},
 }
 
-// gated makes the slice and attaches the gate to it. It returns the slice's cgroup of a cell, and one beside the slice.
-func gated(t *testing.T, p Paths) (within, beside string) {
-	t.Helper()
-	if _, err := ground.MakeCgroup(p.Slice); err != nil {
-		t.Fatal(err)
-	}
-	beside = p.Slice + "-beside"
-	t.Cleanup(func() {
-		if err := errors.Join(ground.RemoveCgroup(p.Slice), ground.RemoveCgroup(beside)); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := p.Gate(); err != nil {
-		t.Fatal(err)
-	}
-	return p.Slice + "/doorward-cell@work.service/payload", beside
-}
-
 // Every attempt is made with the gate as the only wall: in a network with a way out and neither steering nor local
 // routes. Nothing leaves, and the gate counts why. Control: the same attempt by a process outside of the slice leaves.
 func TestBP01NothingPassesTheGate(t *testing.T) {
 	p := paths(t)
-	within, beside := gated(t, p)
 	ns, err := p.namespace("bare")
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +104,7 @@ func TestBP01NothingPassesTheGate(t *testing.T) {
 	o := newOutside(t, p, ns)
 	for _, a := range attempts {
 		t.Run(a.name, func(t *testing.T) {
-			free := probeIn(t, beside, ns, a.name)
+			free := probeIn(t, p.beside(), ns, a.name)
 			free.end()
 			if slices.Contains(a.absent, free.Errno) {
 				t.Skipf("this kernel has no %s", a.name)
@@ -135,7 +116,7 @@ func TestBP01NothingPassesTheGate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			held := probeIn(t, within, ns, a.name)
+			held := probeIn(t, p.within(), ns, a.name)
 			held.end()
 			if held.Errno != a.errno {
 				t.Errorf("%v (%s), want %v", held.Errno, held.Where, a.errno)
@@ -158,7 +139,6 @@ func TestBP01NothingPassesTheGate(t *testing.T) {
 // nobody knows.
 func TestWhoOpenedAConnection(t *testing.T) {
 	p := paths(t)
-	within, beside := gated(t, p)
 	ns := cell(t, p, "work")
 	ln := egress(t, p, "work", ns)
 	who, err := openers.Open(p.BPF + "openers")
@@ -171,7 +151,7 @@ func TestWhoOpenedAConnection(t *testing.T) {
 			continue
 		}
 		t.Run(a.name, func(t *testing.T) {
-			c := probeIn(t, within, ns, a.name)
+			c := probeIn(t, p.within(), ns, a.name)
 			if c.Errno != 0 {
 				t.Fatal(c.Where)
 			}
@@ -187,7 +167,7 @@ func TestWhoOpenedAConnection(t *testing.T) {
 			if task.Cgroup != c.cgroup || task.PID == 0 || task.Start/10_000_000 != ticks(t, c.cmd.Process.Pid) || task.Program != "exe" {
 				t.Errorf("%+v, want cgroup %d, start %d0 ms", task, c.cgroup, ticks(t, c.cmd.Process.Pid))
 			}
-			free := probeIn(t, beside, ns, a.name)
+			free := probeIn(t, p.beside(), ns, a.name)
 			other, err := ln.AcceptTCP()
 			if err != nil || free.Errno != 0 {
 				t.Fatal(err, free.Where)
@@ -241,22 +221,21 @@ const flood = 800
 // Control: one beside the slice gets it.
 func TestTheGateKeepsTheMachinesNetwork(t *testing.T) {
 	p := paths(t)
-	within, beside := gated(t, p)
 	host, err := os.Open("/proc/thread-self/ns/net") // the process's first thread may have been in a cell's
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer host.Close()
-	if c := probeIn(t, within, host, "a socket"); c.Errno != refusedByUs {
+	if c := probeIn(t, p.within(), host, "a socket"); c.Errno != refusedByUs {
 		t.Errorf("in the machine's network: %v", c.Errno)
 	}
-	if c := probeIn(t, beside, host, "a socket"); c.Errno != 0 {
+	if c := probeIn(t, p.beside(), host, "a socket"); c.Errno != 0 {
 		t.Errorf("control: %v", c.Errno)
 	}
 	ns := cell(t, p, "work")
 	packets(t, ns, "[::]:9999")
 	for _, name := range []string{"a socket", "UDP to loopback", "UDP to loopback of IPv6"} {
-		if c := probeIn(t, within, ns, name); c.Errno != 0 {
+		if c := probeIn(t, p.within(), ns, name); c.Errno != 0 {
 			t.Errorf("%s in the cell's own: %v (%s)", name, c.Errno, c.Where)
 		}
 	}
@@ -268,14 +247,13 @@ func TestTheGateKeepsTheMachinesNetwork(t *testing.T) {
 // A packet with extension headers is refused also where it would stay in the cell. Control: egress's resolver reads it.
 func TestAPacketWithExtensionHeadersIsRefusedOnLo(t *testing.T) {
 	p := paths(t)
-	within, beside := gated(t, p)
 	ns := cell(t, p, "work")
 	resolver := packets(t, ns, "[::]:53")
 	for _, name := range []string{"hop-by-hop options with a message", "destination options with a message"} {
-		if c := probeIn(t, within, ns, name); c.Errno != refusedByUs {
+		if c := probeIn(t, p.within(), ns, name); c.Errno != refusedByUs {
 			t.Errorf("%s: %v", name, c.Errno)
 		}
-		if c := probeIn(t, beside, ns, name); c.Errno != 0 {
+		if c := probeIn(t, p.beside(), ns, name); c.Errno != 0 {
 			t.Fatalf("control: %v (%s)", c.Errno, c.Where)
 		}
 		if _, _, err := resolver.ReadFrom(make([]byte, 16)); err != nil {
@@ -291,7 +269,6 @@ func TestAPacketWithExtensionHeadersIsRefusedOnLo(t *testing.T) {
 // beside the slice they do.
 func TestNobodyComesIn(t *testing.T) {
 	p := paths(t)
-	within, beside := gated(t, p)
 	ns, err := p.namespace("bare")
 	if err != nil {
 		t.Fatal(err)
@@ -299,14 +276,14 @@ func TestNobodyComesIn(t *testing.T) {
 	t.Cleanup(func() { ns.Close(); _ = p.unname("bare") })
 	o := newOutside(t, p, ns)
 	ip(t, o.out, "addr add 203.0.113.2/24 dev dw1")
-	free := probeIn(t, beside, ns, "listen")
+	free := probeIn(t, p.beside(), ns, "listen")
 	c, err := dial(t, o.out, "tcp", "203.0.113.1:7000")
 	if err != nil {
 		t.Fatal("control: ", err)
 	}
 	c.Close()
 	free.end()
-	probeIn(t, within, ns, "listen")
+	probeIn(t, p.within(), ns, "listen")
 	s, err := in(t, o.out, func() (int, error) { return socket(ip4, stream, 0) })
 	if err != nil {
 		t.Fatal(err)
@@ -331,14 +308,13 @@ func TestNobodyComesIn(t *testing.T) {
 // A refusal can be read: why, who, where to. What one cell can write into the log is bounded, and what is not written is counted.
 func TestTheLogOfRefusals(t *testing.T) {
 	p := paths(t)
-	within, _ := gated(t, p)
 	ns := cell(t, p, "work")
 	log, err := p.OpenRefusals()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	c := probeIn(t, within, ns, "UDP to a mapped address")
+	c := probeIn(t, p.within(), ns, "UDP to a mapped address")
 	have, err := log.Next()
 	if err != nil {
 		t.Fatal(err)
@@ -348,11 +324,11 @@ func TestTheLogOfRefusals(t *testing.T) {
 	if have != want || have.PID == 0 || have.Boot == 0 {
 		t.Errorf("%+v, want %+v", have, want)
 	}
-	probeIn(t, within, ns, "source route, TCP")
+	probeIn(t, p.within(), ns, "source route, TCP")
 	if have, err = log.Next(); err != nil || have.Why != "option" || have.Type != unix.SOL_IP || have.Proto != unix.IP_OPTIONS {
 		t.Errorf("%+v, %v", have, err)
 	}
-	probeIn(t, within, ns, "flood").end()
+	probeIn(t, p.within(), ns, "flood").end()
 	n, err := p.Gated()
 	if err != nil {
 		t.Fatal(err)
@@ -379,7 +355,6 @@ func FuzzParseRefusal(f *testing.F) {
 // Run again, it replaces each program in its link, and the maps stay.
 func TestTheGateIsReplacedInPlace(t *testing.T) {
 	p := paths(t)
-	within, _ := gated(t, p)
 	ns := cell(t, p, "work")
 	ids := func() map[string]link.Info {
 		out := map[string]link.Info{}
@@ -398,7 +373,7 @@ func TestTheGateIsReplacedInPlace(t *testing.T) {
 		return out
 	}
 	before := ids()
-	probeIn(t, within, ns, "UDP")
+	probeIn(t, p.within(), ns, "UDP")
 	if err := p.Gate(); err != nil {
 		t.Fatal(err)
 	}
@@ -407,7 +382,7 @@ func TestTheGateIsReplacedInPlace(t *testing.T) {
 			t.Errorf("%s: link %d with program %d became link %d with %d", pin, before[pin].ID, before[pin].Program, after.ID, after.Program)
 		}
 	}
-	probeIn(t, within, ns, "UDP")
+	probeIn(t, p.within(), ns, "UDP")
 	if n, err := p.Gated(); err != nil || n["udp"] != 2 {
 		t.Errorf("%v, %v", n, err)
 	}
@@ -417,18 +392,17 @@ func TestTheGateIsReplacedInPlace(t *testing.T) {
 // it is to stay.
 func TestACgroupThatIsMadeAgain(t *testing.T) {
 	p := paths(t)
-	within, _ := gated(t, p)
 	ns := cell(t, p, "work")
 	try := func(want syscall.Errno, when string) {
 		t.Helper()
-		c := probeIn(t, within, ns, "UDP")
+		c := probeIn(t, p.within(), ns, "UDP")
 		c.end()
 		if c.Errno != want {
 			t.Errorf("%s: %v, want %v", when, c.Errno, want)
 		}
 	}
 	try(refusedByUs, "at first")
-	if err := ground.RemoveCgroup(filepath.Dir(within)); err != nil {
+	if err := ground.RemoveCgroup(filepath.Dir(p.within())); err != nil {
 		t.Fatal(err)
 	}
 	try(refusedByUs, "the unit's cgroup is new")
@@ -436,6 +410,9 @@ func TestACgroupThatIsMadeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	try(0, "control: the slice is new")
+	if err := p.Cell("work"); err == nil || !strings.Contains(err.Error(), "made again") {
+		t.Errorf("a cell in a slice without the gate: %v", err)
+	}
 	if err := p.Gate(); err != nil {
 		t.Fatal(err)
 	}
@@ -444,14 +421,13 @@ func TestACgroupThatIsMadeAgain(t *testing.T) {
 
 // What cannot be is refused with what it was, and nothing is attached (BP-02).
 func TestBP02WhatTheGateCannotUseIsNamed(t *testing.T) {
-	p := paths(t)
+	p := bare(t)
 	if err := p.Gate(); err == nil || !strings.Contains(err.Error(), "doorward-cells.slice") {
 		t.Errorf("without the slice: %v", err)
 	}
 	if _, err := ground.MakeCgroup(p.Slice); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = ground.RemoveCgroup(p.Slice) })
 	older, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 16, ValueSize: 8, MaxEntries: 16})
 	if err != nil {
 		t.Fatal(err)
@@ -469,23 +445,30 @@ func TestBP02WhatTheGateCannotUseIsNamed(t *testing.T) {
 	if _, err := openers.Open(p.BPF + openersPin); err == nil {
 		t.Error("egress reads it")
 	}
-	if err := p.Cell("work"); err != nil {
-		t.Error("control: ", err)
+	if err := p.Cell("work"); err == nil || !strings.Contains(err.Error(), "gate-socket") {
+		t.Errorf("a cell without the gate: %v", err)
 	}
 	elsewhere := p
 	elsewhere.BPF = t.TempDir() + "/"
 	if err := elsewhere.Cell("work"); err == nil || !strings.Contains(err.Error(), "doorward-bpf.service") {
 		t.Errorf("without the file system: %v", err)
 	}
-	if err := p.StopCell("work"); err != nil {
-		t.Error(err)
+	for _, there := range []string{p.netns("work"), p.BPF + "work"} {
+		if _, err := os.Lstat(there); !os.IsNotExist(err) {
+			t.Errorf("%s is made all the same (%v)", there, err)
+		}
+	}
+	if err := os.Remove(p.BPF + openersPin); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(p.Gate(), p.Cell("work"), p.StopCell("work")); err != nil {
+		t.Error("control: ", err)
 	}
 }
 
 // Who opened what can be made up by nobody who reads it, not by root either.
 func TestWhoOpenedWhatIsReadOnly(t *testing.T) {
 	p := paths(t)
-	gated(t, p)
 	m, err := pinned.Open(p.BPF+openersPin, pinned.Kind{Type: unix.BPF_MAP_TYPE_LRU_HASH, Key: 32, Value: 40})
 	if err != nil {
 		t.Fatal(err)

@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	ground.Main(m)
 }
 
-// paths are those of a machine that has nothing yet but the file system of the pins.
-func paths(t *testing.T) Paths {
+// bare are the paths of a machine that has nothing yet but the file system of the pins.
+func bare(t *testing.T) Paths {
 	t.Helper()
 	ground.Need(t)
 	dir := t.TempDir() + "/"
@@ -36,12 +36,30 @@ func paths(t *testing.T) Paths {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(p.BPF, unix.MNT_DETACH); err != nil {
+		err := errors.Join(unix.Unmount(p.BPF, unix.MNT_DETACH), ground.RemoveCgroup(p.Slice), ground.RemoveCgroup(p.beside()))
+		if err != nil {
 			t.Error(err)
 		}
 	})
 	return p
 }
+
+// paths are those of a machine whose slice of cells has the gate.
+func paths(t *testing.T) Paths {
+	t.Helper()
+	p := bare(t)
+	if _, err := ground.MakeCgroup(p.Slice); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Gate(); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// within is the cgroup of a process in a cell, and beside that of one that is in none, for controls.
+func (p Paths) within() string { return p.Slice + "/doorward-cell@work.service/payload" }
+func (p Paths) beside() string { return p.Slice + "-beside" }
 
 // cell makes the network of a cell.
 func cell(t *testing.T, p Paths, name string) *os.File {

@@ -136,7 +136,7 @@ const loIndex = 1 // in every network namespace
 
 // loUp is `ip link set lo up` (rtnetlink(7), struct ifinfomsg).
 func loUp() error {
-	body := []byte{unix.AF_UNSPEC, 0, 0, 0} // family, padding, type
+	body := []byte{unix.AF_UNSPEC, 0, 0, 0}                            // family, padding, type
 	for _, word := range []uint32{loIndex, unix.IFF_UP, unix.IFF_UP} { // flags, and which of them change
 		body = binary.NativeEndian.AppendUint32(body, word)
 	}

@@ -14,9 +14,6 @@ import (
 
 // steer attaches steering to a cell's namespace, with the maps that are pinned already. See wire.BPFDir for what is where.
 func (p Paths) steer(cell string, ns *os.File) error {
-	if err := p.needPins(); err != nil {
-		return err
-	}
 	dir := p.BPF + cell + "/"
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

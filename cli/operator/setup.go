@@ -193,7 +193,7 @@ func (a *app) ready() error {
 			a.note(f.What.String())
 		}
 	}
-	for program, pkg := range map[string]string{"systemd-nspawn": "systemd-container", "ip": "iproute2", "nsenter": "util-linux",
+	for program, pkg := range map[string]string{"systemd-nspawn": "systemd-container", "nsenter": "util-linux",
 		"gpasswd": "passwd", "systemd-creds": "systemd"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return wire.Refuse(wire.CodeUnavailable, program+" is not installed", "apt install "+pkg)

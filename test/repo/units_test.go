@@ -98,7 +98,7 @@ func TestTheSocketUnitsAreTheTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		if want[filepath.Base(f)] == nil {
+		if want[filepath.Base(f)] == nil && cellSockets[filepath.Base(f)] == nil {
 			t.Errorf("%s is not in the table", filepath.Base(f))
 		}
 	}
@@ -115,6 +115,69 @@ func TestTheSocketUnitsAreTheTable(t *testing.T) {
 				t.Errorf("%s: %s is set", name, key)
 			}
 		}
+	}
+}
+
+// cellSockets are those that are made in a cell's network, which no daemon dials.
+var cellSockets = map[string]unitFile{
+	"doorward-egress-cell@.socket":     {"[Socket]ListenStream": {"[::]:15001"}, "[Socket]FileDescriptorName": {"cell-tcp"}},
+	"doorward-egress-cell-dns@.socket": {"[Socket]ListenDatagram": {"[::]:53"}, "[Socket]FileDescriptorName": {"cell-dns"}},
+}
+
+// They are in the network of their cell and nowhere else, of both families, and go with it.
+func TestTheSocketsInACellsNetwork(t *testing.T) {
+	for name, settings := range cellSockets {
+		for key, value := range map[string]string{"[Socket]NetworkNamespacePath": "/run/netns/doorward-%i", "[Socket]BindIPv6Only": "both",
+			"[Socket]Service": "doorward-egress@%i.service", "[Socket]Slice": "doorward.slice",
+			"[Unit]BindsTo": "doorward-cellnet@%i.service", "[Unit]After": "doorward-cellnet@%i.service"} {
+			settings[key] = []string{value}
+		}
+		have := readUnit(t, name)
+		for key := range have {
+			if settings[key] == nil && strings.HasPrefix(key, "[Socket]") {
+				t.Errorf("%s: %s is set", name, key)
+			}
+		}
+		for key, value := range settings {
+			if !slices.Equal(have[key], value) {
+				t.Errorf("%s: %s is %q, want %q", name, key, have[key], value)
+			}
+		}
+	}
+}
+
+// The walls are there before a cell's network, that before the cell, and neither is in a mount namespace, in which what they
+// make would be seen by nobody else.
+func TestTheWallsComeBeforeTheCell(t *testing.T) {
+	cell, net, walls := readUnit(t, "doorward-cell@.service"), readUnit(t, "doorward-cellnet@.service"), readUnit(t, "doorward-bpf.service")
+	for _, order := range []struct {
+		u          unitFile
+		how, after string
+	}{
+		{cell, "BindsTo", "doorward-cellnet@%i.service"},
+		{net, "Wants", "doorward-bpf.service"}, // an upgrade restarts that one, and Requires= would end cells; cellnet looks itself
+		{walls, "BindsTo", "doorward-cells.slice"},
+	} {
+		if !slices.Contains(order.u.words("[Unit]"+order.how), order.after) || !slices.Contains(order.u.words("[Unit]After"), order.after) {
+			t.Errorf("%s is not behind %s", order.u["[Unit]Description"], order.after)
+		}
+	}
+	for name, u := range map[string]unitFile{"doorward-cellnet@.service": net, "doorward-bpf.service": walls} {
+		for key := range u {
+			for _, mounts := range []string{"Protect", "Private", "Bind", "ReadOnly", "ReadWrite", "Inaccessible", "TemporaryFileSystem", "Root", "NoExec"} {
+				if strings.HasPrefix(key, "[Service]"+mounts) {
+					t.Errorf("%s: %s is set", name, key)
+				}
+			}
+		}
+		for _, key := range []string{"ExecStopPost", "Restart"} {
+			if len(u["[Service]"+key]) > 0 {
+				t.Errorf("%s: %s is set", name, key)
+			}
+		}
+	}
+	if len(walls["[Service]ExecStop"]) > 0 {
+		t.Error("the walls are taken down when their unit stops")
 	}
 }
 

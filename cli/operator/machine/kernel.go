@@ -66,10 +66,9 @@ func Features() []Feature {
 		{"kernel.idmap", "5.12", "mounts with other owners, for project folders in a cell",
 			"degraded: a cell with project folders does not start", false, tryIdmap},
 		{"kernel.bpflsm", "5.7", "`bpf` in the list of security modules, which lets BPF programs refuse",
-			"degraded: nothing today; with the cell's network, sockets that were passed into a cell will not be refused, and " +
-				"cells will not start", false, inLSM("bpf")},
+			"degraded: sockets that were made outside and passed into a cell are not refused", false, inLSM("bpf")},
 		{"kernel.btf", "5.4", "the kernel's own types in /sys/kernel/btf, by which BPF programs fit it",
-			"degraded: nothing today; with the cell's network, cells will not start", false, tryBTF},
+			"refused: the walls around cells cannot be loaded, and no cell starts", true, tryBTF},
 		{"kernel.landlock", "5.13", "`landlock` in that list: agents that confine their own programs use it",
 			"degraded: an agent in a cell cannot confine what it starts; no wall of Doorward is made of it", false, inLSM("landlock")},
 		{"kernel.lockdown", "5.4", "`lockdown` in that list: it keeps even root from changing the running kernel",

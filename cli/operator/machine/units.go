@@ -29,6 +29,9 @@ type Machine struct {
 // daemons are the services that are there once.
 var daemons = []string{"authd", "sentinel", "egress", "cells"}
 
+// wallsUnit is the unit of what is in the kernel around all cells.
+const wallsUnit = "doorward-bpf.service"
+
 const properties = "Id,LoadState,ActiveState,SubState,Result,MainPID,ControlGroup,NeedDaemonReload,DropInPaths,NRestarts"
 
 // Look asks systemd for every unit of Doorward. vendors are those that have a description.
@@ -39,7 +42,7 @@ func Look(vendors []string) *Machine {
 		return m
 	}
 	ask := []string{"show", "--property=" + properties, "--", "doorward.target", "doorward-worker@*.service",
-		"doorward-cell@*.service", "doorward-cellnet@*.service"}
+		"doorward-cell@*.service", "doorward-cellnet@*.service", wallsUnit}
 	for _, d := range daemons {
 		ask = append(ask, service(d))
 	}
@@ -158,10 +161,15 @@ func (m *Machine) Units(needed []string) []Finding {
 		}
 	}
 	slices.Sort(cells)
+	out = append(out, m.changed(wallsUnit)...)
 	for _, name := range cells {
 		u := m.units[name]
 		if u["ActiveState"] == "inactive" {
 			continue
+		}
+		if w := m.units[wallsUnit]; u.active() && !w.active() {
+			out = append(out, Bad(check, "systemctl start "+wallsUnit+"; journalctl -u "+wallsUnit+" says why it failed",
+				"%s runs, and %s, the walls around it, is %s", Name(name), wallsUnit, state(w)))
 		}
 		out = append(out, m.service(name)...)
 		net := strings.Replace(name, "doorward-cell@", "doorward-cellnet@", 1)
