@@ -10,5 +10,6 @@
 // The objects are for processors whose numbers begin with the low byte, which amd64 and arm64 are.
 package bpf
 
-//go:generate go tool bpf2go -target bpfel Steer steer.c -- -O2 -g -Wall -Werror -mcpu=v3 -Iheaders -I/usr/include/x86_64-linux-gnu
-//go:generate go tool bpf2go -target bpfel -type opener_key -type opener -type refusal Gate gate.c -- -O2 -g -Wall -Werror -mcpu=v3 -Iheaders -I/usr/include/x86_64-linux-gnu
+//go:generate -command cc go tool bpf2go -target bpfel -cflags "-O2 -g -Wall -Werror -mcpu=v3 -Iheaders -I/usr/include/x86_64-linux-gnu"
+//go:generate cc Steer steer.c
+//go:generate cc -type opener_key -type opener -type refusal Gate gate.c

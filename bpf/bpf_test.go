@@ -30,9 +30,14 @@ func TestTheObjectsAreWhatTheSourcesMake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	flags := regexp.MustCompile(`(?m)^//go:generate -command cc go (.*) -cflags "(.*)"$`).FindSubmatch(src)
+	if flags == nil {
+		t.Fatal("bpf.go does not say how to compile")
+	}
 	dir, made := t.TempDir(), 0
-	for _, m := range regexp.MustCompile(`(?m)^//go:generate go tool bpf2go (.*)$`).FindAllStringSubmatch(string(src), -1) {
-		cmd := exec.Command("go", append([]string{"tool", "bpf2go", "-output-dir", dir}, strings.Fields(m[1])...)...)
+	for _, m := range regexp.MustCompile(`(?m)^//go:generate cc (.*)$`).FindAllSubmatch(src, -1) {
+		args := append(strings.Fields(string(flags[1])), "-output-dir", dir, "-cflags", string(flags[2]))
+		cmd := exec.Command("go", append(args, strings.Fields(string(m[1]))...)...)
 		cmd.Env = append(os.Environ(), "GOPACKAGE=bpf")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", cmd, err, out)
@@ -63,7 +68,7 @@ func TestTheObjectsAreWhatTheSourcesMake(t *testing.T) {
 
 // Every program has the names that this module finds it by, and its licence is one that the kernel gives its helpers to.
 func TestTheObjectsLoadIntoGo(t *testing.T) {
-	for name, load := range map[string]func() (*ebpf.CollectionSpec, error){"steer": LoadSteer} {
+	for name, load := range map[string]func() (*ebpf.CollectionSpec, error){"steer": LoadSteer, "gate": LoadGate} {
 		spec, err := load()
 		if err != nil {
 			t.Fatal(err)
