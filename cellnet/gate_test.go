@@ -3,8 +3,10 @@
 package cellnet
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -19,6 +21,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/doorward/doorward/bpf"
+	"github.com/doorward/doorward/cellnet/listener"
 	"github.com/doorward/doorward/cellnet/openers"
 	"github.com/doorward/doorward/cellnet/pinned"
 	"github.com/doorward/doorward/test/ground"
@@ -207,6 +210,26 @@ var others = []attempt{
 		}
 		return errors.Join(unix.Bind(s, &unix.SockaddrInet6{Port: 7000}), unix.Listen(s, 8))
 	}},
+	{name: "a map by its number", try: byID(unix.BPF_MAP_GET_FD_BY_ID)},
+	{name: "a program by its number", try: byID(unix.BPF_PROG_GET_FD_BY_ID)},
+	{name: "a link by its number", try: byID(unix.BPF_LINK_GET_FD_BY_ID)},
+	{name: "the slot by its name", try: func() error {
+		var lc net.ListenConfig
+		lc.SetMultipathTCP(false)
+		ln, err := lc.Listen(context.Background(), "tcp4", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		return listener.Put(os.Args[1], ln.(*net.TCPListener))
+	}},
+	{name: "openers by its name", try: func() error { _, err := openers.Open(os.Args[1]); return err }},
+	{name: "steering by its name", try: func() error {
+		l, err := link.LoadPinnedLink(os.Args[1], nil)
+		if err != nil {
+			return err
+		}
+		return l.Detach()
+	}},
 	{name: "flood", try: func() error {
 		for range flood - 1 {
 			_ = send(ip4, dgram, 0, 0, raw4(ip4, "9.0.0.99:443"))()
@@ -216,6 +239,24 @@ var others = []attempt{
 }
 
 const flood = 800
+
+// byID asks for what the kernel has loaded by its number, of which it has some among the first.
+func byID(call int) func() error {
+	return func() error {
+		attr := struct{ id, next, flags uint32 }{} // of BPF_MAP_GET_FD_BY_ID and the like
+		for {
+			// What is behind this number; without the right to ask, the answer is EPERM from the first on.
+			attr.id++
+			_, _, errno := unix.Syscall(unix.SYS_BPF, uintptr(call), uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
+			if errno == 0 {
+				return nil
+			}
+			if errno != unix.ENOENT {
+				return errno
+			}
+		}
+	}
+}
 
 // Loopback is the cell's own for UDP too, and a program in a cell that opens a socket in the machine's own network gets none.
 // Control: one beside the slice gets it.
@@ -463,6 +504,53 @@ func TestBP02WhatTheGateCannotUseIsNamed(t *testing.T) {
 	}
 	if err := errors.Join(p.Gate(), p.Cell("work"), p.StopCell("work")); err != nil {
 		t.Error("control: ", err)
+	}
+}
+
+// Egress of a cell, with its group and no capability, has what it needs and nothing else: the listener's slot and who opened
+// what, to read; no program. Anybody else, as root of a cell is to the machine, has nothing of it, by name or by number. Control:
+// with the machine's root each attempt works.
+func TestWhoGetsAtThePins(t *testing.T) {
+	p := bare(t)
+	p.Group = "daemon" // any group that every machine has
+	if _, err := ground.MakeCgroup(p.Slice); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Gate(); err != nil {
+		t.Fatal(err)
+	}
+	ns := cell(t, p, "work")
+	for dir := filepath.Dir(filepath.Clean(p.BPF)); dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gid, err := p.gid()
+	if err != nil || gid == 0 {
+		t.Fatal(gid, err)
+	}
+	egress := &syscall.Credential{Uid: 65534, Gid: 65534, Groups: []uint32{uint32(gid)}}
+	nobody := &syscall.Credential{Uid: 65534, Gid: 65534}
+	for _, tt := range []struct {
+		name, path     string
+		egress, nobody syscall.Errno
+	}{
+		{"the slot by its name", p.BPF + "work/listener", 0, unix.EACCES},
+		{"openers by its name", p.BPF + "openers", 0, unix.EACCES},
+		{"a map by its number", "", unix.EPERM, unix.EPERM},
+		{"a program by its number", "", unix.EPERM, unix.EPERM},
+		{"a link by its number", "", unix.EPERM, unix.EPERM},
+		{"steering by its name", p.BPF + "work/steer", unix.EACCES, unix.EACCES},
+	} {
+		if c := probeAs(t, p.beside(), ns, tt.name, egress, tt.path); c.Errno != tt.egress {
+			t.Errorf("egress, %s: %v (%s), want %v", tt.name, c.Errno, c.Where, tt.egress)
+		}
+		if c := probeAs(t, p.beside(), ns, tt.name, nobody, tt.path); c.Errno != tt.nobody {
+			t.Errorf("nobody, %s: %v (%s), want %v", tt.name, c.Errno, c.Where, tt.nobody)
+		}
+		if c := probeAs(t, p.beside(), ns, tt.name, nil, tt.path); c.Errno != 0 {
+			t.Errorf("control, %s: %v (%s)", tt.name, c.Errno, c.Where)
+		}
 	}
 }
 

@@ -49,7 +49,10 @@ type attempt struct {
 func probe(name string) {
 	runtime.LockOSThread()
 	var err error
-	if err = unix.Setns(3, unix.CLONE_NEWNET); err == nil {
+	if os.Geteuid() == 0 {
+		err = unix.Setns(3, unix.CLONE_NEWNET)
+	}
+	if err == nil {
 		err = fmt.Errorf("there is no attempt %q", name)
 		for _, a := range slices.Concat(attempts, others) {
 			if a.name == name {
@@ -85,6 +88,12 @@ func (c *child) end() {
 // probeIn starts a probe in a cgroup and a network namespace, and waits for what it says.
 func probeIn(t *testing.T, cgroup string, ns *os.File, name string) *child {
 	t.Helper()
+	return probeAs(t, cgroup, ns, name, nil)
+}
+
+// probeAs starts it as another user, with no capability. words are for the attempt.
+func probeAs(t *testing.T, cgroup string, ns *os.File, name string, as *syscall.Credential, words ...string) *child {
+	t.Helper()
 	if _, err := ground.MakeCgroup(cgroup); err != nil {
 		t.Fatal(err)
 	}
@@ -104,8 +113,9 @@ func probeIn(t *testing.T, cgroup string, ns *os.File, name string) *child {
 	defer r.Close()
 	c := &child{cmd: exec.Command("/proc/self/exe"), stdin: w, cgroup: st.Ino}
 	c.cmd.Env = append(os.Environ(), probeEnv+"="+name)
+	c.cmd.Args = append(c.cmd.Args, words...)
 	c.cmd.Stdin, c.cmd.Stderr, c.cmd.ExtraFiles = r, os.Stderr, []*os.File{ns}
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd()), Credential: as}
 	out, err := c.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@
 package cellnet
 
 import (
+	"context"
 	"net"
 	"net/netip"
 	"os"
@@ -111,7 +112,9 @@ func TestEG16AnEmptySlotDrops(t *testing.T) {
 			t.Error("control: ", err)
 		}
 		ln.Close()
+		own := listen(t, ns, "tcp", "[::]:15001") // egress's port is free now, and somebody in the cell has it
 		try("behind egress's end")
+		own.Close()
 	}
 	wantSteered(t, p, "work", map[string]uint64{"listener": 2, "empty": 9})
 	// Control: without steering, it is the squatter that gets the connection.
@@ -328,6 +331,16 @@ func TestTheSlotTakesAListenerAlone(t *testing.T) {
 	}
 	if err := listener.Put(p.BPF+"play/listener", ln); err == nil {
 		t.Error("a map that is not there took it")
+	}
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(true)
+	multi, err := in(t, ns, func() (net.Listener, error) { return lc.Listen(context.Background(), "tcp", "[::]:15002") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer multi.Close()
+	if err := listener.Put(p.BPF+"work/listener", multi.(*net.TCPListener)); err == nil {
+		t.Error("a listener of Multipath TCP went in")
 	}
 	if err := listener.Put(p.BPF+"work/listener", ln); err != nil {
 		t.Error("control: ", err)

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellnet
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/doorward/doorward/internal/wire"
+	"github.com/doorward/doorward/test/ground"
+	"golang.org/x/sys/unix"
+)
+
+// The command as its units run it, with the capabilities that they leave it: everything is made, run again, and taken away.
+// Control: with one capability less it is not.
+func TestTheCommandAsItsUnitsRunIt(t *testing.T) {
+	ground.Need(t)
+	bin := t.TempDir() + "/cellnet"
+	build := exec.Command("go", "build", "-o", bin, "./cmd/cellnet")
+	build.Dir, build.Env = "..", append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if _, err := ground.MakeCgroup(Machine.Slice); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = unix.Unmount(wire.BPFDir, unix.MNT_DETACH)
+		if err := ground.RemoveCgroup("/doorward.slice"); err != nil {
+			t.Error(err)
+		}
+	})
+	run := func(caps string, words ...string) (int, string) {
+		cmd := exec.Command("setpriv", append([]string{"--no-new-privs", "--bounding-set=" + caps, "--inh-caps=" + caps, bin}, words...)...)
+		var said bytes.Buffer
+		cmd.Stderr = &said
+		err := cmd.Run()
+		if cmd.ProcessState == nil {
+			t.Fatal(err)
+		}
+		return cmd.ProcessState.ExitCode(), said.String()
+	}
+	const bpf, net = "-all,+sys_admin,+chown", "-all,+sys_admin,+net_admin,+chown"
+	for _, step := range []struct {
+		caps  string
+		code  int
+		says  string
+		words []string
+	}{
+		{net, 1, "doorward-bpf.service", []string{"cell", "work"}}, // before the walls
+		{"-all,+chown", 1, "operation not permitted", []string{"bpf"}},
+		{bpf, 0, "", []string{"bpf"}},
+		{bpf, 0, "", []string{"bpf"}},
+		{"-all,+net_admin,+chown", 1, "operation not permitted", []string{"cell", "work"}},
+		{net, 0, "", []string{"cell", "work"}},
+		{net, 0, "", []string{"cell", "work"}},
+		{net, 0, "", []string{"cell", "work", "--stop"}},
+		{net, 0, "", []string{"cell", "work", "--stop"}},
+		{net, 1, "names no cell", []string{"cell", "../x"}},
+		{net, 2, "usage", []string{"cell"}},
+		{net, 2, "usage", []string{"--help"}},
+		{net, 2, "usage", []string{"cell", "work", "--start"}},
+	} {
+		if code, said := run(step.caps, step.words...); code != step.code || !strings.Contains(said, step.says) || step.says == "" && said != "" {
+			t.Errorf("%s: cellnet %q ends with %d and %q, want %d and %q", step.caps, step.words, code, said, step.code, step.says)
+		}
+	}
+	if _, err := os.Lstat(Machine.netns("work")); !os.IsNotExist(err) {
+		t.Errorf("the name of its network: %v", err)
+	}
+}
