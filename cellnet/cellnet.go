@@ -49,12 +49,14 @@ func Main(args []string, stderr io.Writer) int {
 	switch {
 	case len(args) == 1 && args[0] == "bpf":
 		err = Machine.Gate()
+	case len(args) == 1 && args[0] == "canary":
+		err = Machine.Canary()
 	case len(args) == 2 && args[0] == "cell":
 		err = Machine.Cell(args[1])
 	case len(args) == 3 && args[0] == "cell" && args[2] == "--stop":
 		err = Machine.StopCell(args[1])
 	default:
-		fmt.Fprintln(stderr, "usage: cellnet bpf | cellnet cell NAME [--stop]\nSystemd runs it, see: man doorward")
+		fmt.Fprintln(stderr, "usage: cellnet bpf | cellnet canary | cellnet cell NAME [--stop]\nSystemd runs it, see: man doorward")
 		return 2
 	}
 	if err != nil {

@@ -230,6 +230,7 @@ var others = []attempt{
 		}
 		return l.Detach()
 	}},
+	{name: "canary", try: func() error { return Paths{Netns: os.Args[1], BPF: os.Args[2], Slice: os.Args[3]}.Canary() }},
 	{name: "flood", try: func() error {
 		for range flood - 1 {
 			_ = send(ip4, dgram, 0, 0, raw4(ip4, "9.0.0.99:443"))()

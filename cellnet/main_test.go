@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/doorward/doorward/internal/wire"
@@ -33,8 +34,20 @@ func TestTheCommandAsItsUnitsRunIt(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	canary := Machine.Slice + "/doorward-canary.service"
+	if _, err := ground.MakeCgroup(canary); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.Open(ground.Cgroup + canary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
 	run := func(caps string, words ...string) (int, string) {
 		cmd := exec.Command("setpriv", append([]string{"--no-new-privs", "--bounding-set=" + caps, "--inh-caps=" + caps, bin}, words...)...)
+		if words[0] == "canary" {
+			cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+		}
 		var said bytes.Buffer
 		cmd.Stderr = &said
 		err := cmd.Run()
@@ -43,7 +56,7 @@ func TestTheCommandAsItsUnitsRunIt(t *testing.T) {
 		}
 		return cmd.ProcessState.ExitCode(), said.String()
 	}
-	const bpf, net = "-all,+sys_admin,+chown", "-all,+sys_admin,+net_admin,+chown"
+	const bpf, net, try = "-all,+sys_admin,+chown", "-all,+sys_admin,+net_admin,+chown", "-all,+sys_admin,+net_admin"
 	for _, step := range []struct {
 		caps  string
 		code  int
@@ -51,12 +64,16 @@ func TestTheCommandAsItsUnitsRunIt(t *testing.T) {
 		words []string
 	}{
 		{net, 1, "doorward-bpf.service", []string{"cell", "work"}}, // before the walls
+		{try, 1, "doorward-bpf.service", []string{"canary"}},
 		{"-all,+chown", 1, "operation not permitted", []string{"bpf"}},
 		{bpf, 0, "", []string{"bpf"}},
 		{bpf, 0, "", []string{"bpf"}},
 		{"-all,+net_admin,+chown", 1, "operation not permitted", []string{"cell", "work"}},
 		{net, 0, "", []string{"cell", "work"}},
 		{net, 0, "", []string{"cell", "work"}},
+		{try, 0, "", []string{"canary"}},
+		{"-all,+net_admin", 1, "operation not permitted", []string{"canary"}},
+		{try, 0, "", []string{"canary"}},
 		{net, 0, "", []string{"cell", "work", "--stop"}},
 		{net, 0, "", []string{"cell", "work", "--stop"}},
 		{net, 1, "names no cell", []string{"cell", "../x"}},

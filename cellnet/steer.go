@@ -22,22 +22,22 @@ func (p Paths) steer(cell string, ns *os.File) error {
 	if err != nil {
 		return err
 	}
-	pins := map[string]string{"listener": dir + "listener", "steered": dir + "steered"}
+	pins := map[string]string{bpf.SteerMapListener: dir + "listener", bpf.SteerMapSteered: dir + "steered"}
 	old, err := kept(spec, pins)
 	if err != nil {
 		return err
 	}
 	defer closeAll(old)
-	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: old})
+	coll, err := loadSteer(old)
 	if err != nil {
-		return fmt.Errorf("load the program: %w", err)
+		return err
 	}
 	defer coll.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(int(ns.Fd()), &st); err != nil {
 		return err
 	}
-	prog := coll.Programs["steer"]
+	prog := coll.Programs[bpf.SteerProgSteer]
 	// On this very namespace, by its number: one that was made again under the name has another, and the link of the old one
 	// has none any more.
 	on := func(i *link.Info) bool { return i.NetNs() != nil && uint64(i.NetNs().NetnsInode) == st.Ino }
@@ -53,6 +53,19 @@ func (p Paths) steer(cell string, ns *os.File) error {
 		return err
 	}
 	return p.share(dir, 0o750)
+}
+
+// loadSteer loads steering with the maps that are there already.
+func loadSteer(old map[string]*ebpf.Map) (*ebpf.Collection, error) {
+	spec, err := bpf.LoadSteer()
+	if err != nil {
+		return nil, err
+	}
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: old})
+	if err != nil {
+		return nil, fmt.Errorf("load the program: %w", err)
+	}
+	return coll, nil
 }
 
 // forget removes the pins of a cell, and with them its steering.

@@ -102,6 +102,10 @@ func notRunning(cell string) error {
 }
 
 func frozen(cell string, by []string) error {
+	if slices.Contains(by, byCanary) {
+		return wire.Refuse(wire.CodeStopped, "cell "+cell+" is frozen: the walls around its network did not hold",
+			"sudo doorward doctor; doorward cell stop "+cell+"; doorward cell start "+cell)
+	}
 	if slices.Contains(by, byStop) {
 		return wire.Refuse(wire.CodeStopped, "cell "+cell+" is frozen: a person has stopped it", "doorward stop --resume "+cell)
 	}
@@ -365,7 +369,7 @@ func (c *Cells) thawAs(req *wire.FreezeReq, by string) (*wire.FreezeResp, error)
 			continue // it ended
 		}
 		left := g.frozenBy()
-		if by == byPerson && slices.Contains(left, byStop) {
+		if by == byPerson && (slices.Contains(left, byStop) || slices.Contains(left, byCanary)) {
 			g.Close()
 			return nil, frozen(name, left)
 		}

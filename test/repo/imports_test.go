@@ -65,7 +65,7 @@ var may = map[string][]string{
 	"cells": {"internal/daemon", "internal/peer", "internal/wire"},
 
 	"bpf":              {},
-	"cellnet":          {"bpf", "internal/peer", "internal/wire", "test: cellnet/...", "test: test/ground"},
+	"cellnet":          {"bpf", "cellnet/openers", "internal/peer", "internal/wire", "test: cellnet/...", "test: test/ground"},
 	"cellnet/pinned":   {},
 	"cellnet/listener": {"cellnet/pinned"},
 	"cellnet/openers":  {"cellnet/pinned", "internal/wire"},

@@ -150,12 +150,18 @@ func TestTheSocketsInACellsNetwork(t *testing.T) {
 // make would be seen by nobody else.
 func TestTheWallsComeBeforeTheCell(t *testing.T) {
 	cell, net, walls := readUnit(t, "doorward-cell@.service"), readUnit(t, "doorward-cellnet@.service"), readUnit(t, "doorward-bpf.service")
+	canary := readUnit(t, "doorward-canary.service")
+	if !slices.Equal(canary["[Service]Slice"], []string{"doorward-cells.slice"}) || len(canary["[Service]IPAddressDeny"]) > 0 {
+		t.Error("the canary is not where the walls are tried, or behind a wall of its own")
+	}
 	for _, order := range []struct {
 		u          unitFile
 		how, after string
 	}{
 		{cell, "BindsTo", "doorward-cellnet@%i.service"},
 		{net, "Wants", "doorward-bpf.service"}, // an upgrade restarts that one, and Requires= would end cells; cellnet looks itself
+		{net, "Requires", "doorward-canary.service"},
+		{canary, "Wants", "doorward-bpf.service"},
 		{walls, "BindsTo", "doorward-cells.slice"},
 	} {
 		if !slices.Contains(order.u.words("[Unit]"+order.how), order.after) || !slices.Contains(order.u.words("[Unit]After"), order.after) {

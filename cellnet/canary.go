@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellnet
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf/link"
+	"github.com/doorward/doorward/bpf"
+	"github.com/doorward/doorward/cellnet/openers"
+	"github.com/doorward/doorward/internal/peer"
+	"golang.org/x/sys/unix"
+)
+
+// A canary is an attempt that a wall has to refuse, made where a cell would make it: by a process below the slice of cells. It
+// proves of this kernel, today, that the programs run and refuse. That they are attached is not enough: a program may load and
+// attach and never run.
+type canary struct {
+	name string
+	why  string // what the gate counts for it
+	try  func() error
+}
+
+// canaries are tried in a network of their own that is made as a cell's is. What needs a capability that the canary's unit does
+// not have is not among them, since then not the gate would refuse it; tests try that.
+var canaries = []canary{
+	{"a socket of UDP-Lite", "socket", func() error { return closed(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_UDPLITE)) }},
+	{"UDP to port 443", "udp", func() error { return udpTo(netip.MustParseAddrPort("198.18.0.9:443"), nil) }},
+	{"UDP of IPv6 to port 443", "udp", func() error { return udpTo(netip.MustParseAddrPort("[2001:db8::9]:443"), nil) }},
+	{"a source route", "option", func() error {
+		s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("make a socket: %v", err) // of TCP, which is no refusal that is wanted
+		}
+		defer unix.Close(s)
+		return unix.SetsockoptString(s, unix.SOL_IP, unix.IP_OPTIONS, string(looseRoute))
+	}},
+	{"an option with a message", "header", func() error { return udpTo(netip.MustParseAddrPort("127.0.0.1:53"), recordRoute) }},
+}
+
+// looseRoute is a source route by 198.18.0.9 and recordRoute has room for one address (RFC 791, options 131 and 7), each behind a
+// no-operation so that it ends at a word. With a message, the kernel gives the first to nobody without CAP_NET_RAW (seen on 6.18).
+var (
+	looseRoute  = []byte{1, 131, 7, 4, 198, 18, 0, 9}
+	recordRoute = []byte{1, 7, 7, 4, 0, 0, 0, 0}
+)
+
+func closed(fd int, err error) error {
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	return err
+}
+
+// udpTo sends one message without connect, with IP options where there are any.
+func udpTo(to netip.AddrPort, options []byte) error {
+	family, at := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
+	if to.Addr().Is4() {
+		family, at = unix.AF_INET, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
+	}
+	s, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("make a socket: %v", err)
+	}
+	defer unix.Close(s)
+	var oob []byte
+	if options != nil {
+		oob = ancillary(unix.SOL_IP, unix.IP_RETOPTS, options)
+	}
+	return unix.Sendmsg(s, []byte("canary"), oob, at, 0)
+}
+
+// errNotInSlice: the canary was started elsewhere, where it proves nothing and no wall is to hold it.
+var errNotInSlice = errors.New("it is tried below the slice of cells only: systemctl start doorward-canary.service")
+
+// Canary tries the walls, and freezes every cell where they do not hold, or where that cannot be told. A cell that was frozen so
+// is not let go by anybody: sockets that it opened meanwhile may be behind no wall. It is stopped and started again.
+func (p Paths) Canary() error {
+	err := p.canary()
+	if err == nil || errors.Is(err, errNotInSlice) {
+		return err
+	}
+	return errors.Join(fmt.Errorf("the walls around cells do not hold, so all cells are frozen: %w", err), p.freezeCells())
+}
+
+func (p Paths) canary() error {
+	k, err := peer.Open()
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	id, err := p.ownCgroup(k)
+	if err != nil {
+		return err
+	}
+	if err := p.gateHolds(); err != nil {
+		return err
+	}
+	if err := p.steeringHolds(); err != nil {
+		return err
+	}
+	host := canary{"a socket in the machine's own network", "host", func() error {
+		return closed(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
+	}}
+	if err := p.refuses(host); err != nil {
+		return err
+	}
+	return inThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("make a network for the canaries: %w", err)
+		}
+		if err := configure(); err != nil {
+			return err
+		}
+		for _, c := range canaries {
+			if err := p.refuses(c); err != nil {
+				return err
+			}
+		}
+		return p.steersAndTells(id)
+	})
+}
+
+// refuses tries one canary.
+func (p Paths) refuses(c canary) error {
+	before, err := p.Gated()
+	if err != nil {
+		return err
+	}
+	if err := c.try(); !errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%s got through (%v)", c.name, err)
+	}
+	after, err := p.Gated()
+	if err != nil {
+		return err
+	}
+	if after[c.why] == before[c.why] {
+		return fmt.Errorf("%s was refused, but not by the gate", c.name)
+	}
+	return nil
+}
+
+// steersAndTells is what has to work: in the network of the thread a connection comes to the listener in the slot, as what it was
+// to, and is known to be of this process's cgroup.
+func (p Paths) steersAndTells(cgroup uint64) error {
+	coll, err := loadSteer(nil)
+	if err != nil {
+		return err
+	}
+	defer coll.Close()
+	ns, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	l, err := link.AttachNetNs(int(ns.Fd()), coll.Programs[bpf.SteerProgSteer])
+	if err != nil {
+		return fmt.Errorf("steer the canaries' network: %w", err)
+	}
+	defer l.Close()
+	who, err := openers.Open(p.BPF + openersPin)
+	if err != nil {
+		return err
+	}
+	defer who.Close()
+	ln, err := listenInThread()
+	if err != nil {
+		return fmt.Errorf("listen in the canaries' network: %w", err)
+	}
+	defer ln.Close()
+	raw, err := ln.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var put error
+	err = raw.Control(func(fd uintptr) { put = coll.Maps[bpf.SteerMapListener].Put(uint32(0), uint64(fd)) })
+	if err = errors.Join(err, put); err != nil {
+		return fmt.Errorf("put the canaries' listener into its slot: %w", err)
+	}
+	for _, to := range []string{"198.18.0.9:443", "[2001:db8::9]:443"} {
+		if err := arrives(ln, who, netip.MustParseAddrPort(to), cgroup); err != nil {
+			return fmt.Errorf("connect to %s: %w", to, err)
+		}
+	}
+	return nil
+}
+
+// listenInThread is a listener in the network of the thread, as systemd makes egress's.
+func listenInThread() (*net.TCPListener, error) {
+	s, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(s), "canary")
+	defer f.Close() // FileListener has its own
+	if err := errors.Join(unix.SetsockoptInt(s, unix.SOL_IPV6, unix.IPV6_V6ONLY, 0), unix.Listen(s, 8)); err != nil {
+		return nil, err
+	}
+	ln, err := net.FileListener(f)
+	if err != nil {
+		return nil, err
+	}
+	return ln.(*net.TCPListener), nil
+}
+
+func arrives(ln *net.TCPListener, who *openers.Openers, to netip.AddrPort, cgroup uint64) error {
+	c, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(to)) // an address, so in this thread
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := ln.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return err
+	}
+	s, err := ln.AcceptTCP()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	have := s.LocalAddr().(*net.TCPAddr).AddrPort()
+	if have = netip.AddrPortFrom(have.Addr().Unmap(), have.Port()); have != to {
+		return fmt.Errorf("it arrives as %v", have)
+	}
+	task, err := who.Of(s)
+	if err != nil {
+		return err
+	}
+	if task.Cgroup != cgroup {
+		return fmt.Errorf("it is told to be of cgroup %d, and is of %d", task.Cgroup, cgroup)
+	}
+	return nil
+}
+
+// ownCgroup is the id of the cgroup that this process is in, which has to be below the slice.
+func (p Paths) ownCgroup(k *peer.Kernel) (uint64, error) {
+	b, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
+		if !ok || !strings.HasPrefix(path, p.Slice+"/") {
+			continue
+		}
+		dir, err := k.Cgroup(path)
+		if err != nil {
+			return 0, err
+		}
+		defer dir.Close()
+		var st unix.Stat_t
+		return st.Ino, errors.Join(unix.Fstat(int(dir.Fd()), &st))
+	}
+	return 0, errNotInSlice
+}
+
+// steeringHolds says whether steering is attached to each cell's network that has a name.
+func (p Paths) steeringHolds() error {
+	names, err := filepath.Glob(p.netns("*"))
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		cell := strings.TrimPrefix(name, p.netns(""))
+		if checkName(cell) != nil {
+			continue // of somebody else
+		}
+		ns, err := openNamespace(name)
+		if errors.Is(err, errNoNamespace) {
+			continue // it is being made, or taken away
+		}
+		if err != nil {
+			return err
+		}
+		var st unix.Stat_t
+		err = unix.Fstat(int(ns.Fd()), &st)
+		_ = ns.Close()
+		if err != nil {
+			return err
+		}
+		if err := attachedTo(p.BPF+cell+"/steer", st.Ino); err != nil {
+			if _, gone := openNamespace(name); errors.Is(gone, errNoNamespace) {
+				continue
+			}
+			return fmt.Errorf("cell %s is not steered: %w", cell, err)
+		}
+	}
+	return nil
+}
+
+func attachedTo(pin string, netns uint64) error {
+	l, err := link.LoadPinnedLink(pin, nil)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	info, err := l.Info()
+	if err != nil {
+		return err
+	}
+	if n := info.NetNs(); n == nil || uint64(n.NetnsInode) != netns {
+		return errors.New("its program is on another network")
+	}
+	return nil
+}
+
+// canaryMark is at the cgroup of a cell that was frozen by a canary; see package cells for those of others.
+const canaryMark = "trusted.doorward.canary"
+
+// freezeCells freezes every cell there is, and goes on where one fails.
+func (p Paths) freezeCells() error {
+	slice, _, err := p.slice()
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // and so no cell
+	}
+	if err != nil {
+		return err
+	}
+	defer slice.Close()
+	units, err := slice.Readdirnames(-1)
+	for _, unit := range units {
+		if !strings.HasPrefix(unit, "doorward-cell@") {
+			continue
+		}
+		if bad := freezeUnit(slice, unit); bad != nil && !errors.Is(bad, unix.ENOENT) {
+			err = errors.Join(err, fmt.Errorf("freeze %s: %w", unit, bad))
+		}
+	}
+	return err
+}
+
+func freezeUnit(slice *os.File, unit string) error {
+	dir, err := unix.Openat(int(slice.Fd()), unit, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	marked := unix.Fsetxattr(dir, canaryMark, []byte("1"), 0)
+	f, err := unix.Openat(dir, "cgroup.freeze", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return errors.Join(marked, err)
+	}
+	defer unix.Close(f)
+	_, err = unix.Write(f, []byte("1"))
+	return errors.Join(marked, err)
+}
+
+// ancillary is one control message (cmsg(3)).
+func ancillary(level, kind int32, data []byte) []byte {
+	b := make([]byte, unix.CmsgSpace(len(data)))
+	h := (*unix.Cmsghdr)(unsafe.Pointer(&b[0]))
+	h.Level, h.Type = level, kind
+	h.SetLen(unix.CmsgLen(len(data)))
+	copy(b[unix.CmsgLen(0):], data)
+	return b
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellnet
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/doorward/doorward/test/ground"
+	"golang.org/x/sys/unix"
+)
+
+// sing runs the canary as its unit does, in a cgroup below the slice, and returns what it said; empty where the walls hold.
+func sing(t *testing.T, p Paths, cgroup string) string {
+	t.Helper()
+	host, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	c := probeAs(t, cgroup, host, "canary", nil, p.Netns, p.BPF, p.Slice)
+	c.end()
+	return c.Where
+}
+
+// aCell is the cgroup of a cell that runs; thaw lets it go on.
+func aCell(t *testing.T, p Paths) (frozen func() bool, thaw func()) {
+	t.Helper()
+	unit := p.Slice + "/doorward-cell@work.service"
+	if _, err := ground.MakeCgroup(unit + "/payload"); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(ground.Cgroup, unit, "cgroup.freeze")
+	frozen = func() bool {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := unix.Getxattr(filepath.Dir(file), canaryMark, nil)
+		if is := strings.TrimSpace(string(b)) == "1"; is == (err == nil && n == 1) {
+			return is
+		}
+		t.Errorf("it is frozen: %s, and marked: %v", b, err)
+		return false
+	}
+	return frozen, func() {
+		t.Helper()
+		if err := os.WriteFile(file, []byte("0"), 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Removexattr(filepath.Dir(file), canaryMark); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Where each program is there but lets everything pass, a canary gets through, and the cells stand still. So would it be where
+// one loads, is attached and never runs. gate-in is not among them: to try it takes something outside that comes in.
+func TestACanaryThatGetsThroughFreezesTheCells(t *testing.T) {
+	p := paths(t)
+	cell(t, p, "work")
+	frozen, thaw := aCell(t, p)
+	canary := p.Slice + "/doorward-canary.service"
+	if said := sing(t, p, canary); said != "" || frozen() {
+		t.Fatalf("control: with all walls it says %q; frozen: %v", said, frozen())
+	}
+	says := map[string]string{"gate-socket": "the machine's own network got through", "gate-connect4": "198.18.0.9:443", "gate-connect6": "2001:db8::9",
+		"gate-send4": "UDP to port 443 got through", "gate-send6": "UDP of IPv6 to port 443 got through", "gate-opened": "has not written down",
+		"gate-option": "a source route got through", "gate-out": "an option with a message got through"}
+	for _, h := range hooks {
+		if says[h.pin] == "" {
+			continue
+		}
+		t.Run(h.pin, func(t *testing.T) {
+			hollow(t, p, h.pin, h.at)
+			if said := sing(t, p, canary); !strings.Contains(said, says[h.pin]) || !frozen() {
+				t.Errorf("it says %q; frozen: %v", said, frozen())
+			}
+			thaw()
+			if err := p.Gate(); err != nil { // the real one again
+				t.Fatal(err)
+			}
+			if said := sing(t, p, canary); said != "" || frozen() {
+				t.Errorf("behind that it says %q; frozen: %v", said, frozen())
+			}
+		})
+	}
+}
+
+// hollow has a program that lets everything pass run in place of one of the gate's.
+func hollow(t *testing.T, p Paths, pin string, at ebpf.AttachType) {
+	t.Helper()
+	l, err := link.LoadPinnedLink(p.BPF+pin, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	kinds := map[ebpf.AttachType]ebpf.ProgramType{ebpf.AttachCGroupInetSockCreate: ebpf.CGroupSock, ebpf.AttachCGroupSockOps: ebpf.SockOps,
+		ebpf.AttachCGroupSetsockopt: ebpf.CGroupSockopt, ebpf.AttachCGroupInetEgress: ebpf.CGroupSKB}
+	kind, ok := kinds[at]
+	if !ok {
+		kind = ebpf.CGroupSockAddr
+	}
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: kind, AttachType: at, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer prog.Close()
+	if err := l.Update(prog); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A wall that is not attached, and a cell that is not steered, freeze them too. Somebody who starts the canary elsewhere freezes
+// nothing.
+func TestWallsThatAreGoneFreezeTheCells(t *testing.T) {
+	p := paths(t)
+	cell(t, p, "work")
+	frozen, thaw := aCell(t, p)
+	canary := p.Slice + "/doorward-canary.service"
+	if said := sing(t, p, p.beside()); said != errNotInSlice.Error() || frozen() {
+		t.Errorf("elsewhere it says %q; frozen: %v", said, frozen())
+	}
+	unsteer(t, p, "work")
+	if said := sing(t, p, canary); !strings.Contains(said, "cell work is not steered") || !frozen() {
+		t.Errorf("without steering it says %q; frozen: %v", said, frozen())
+	}
+	thaw()
+	if err := p.Cell("work"); err != nil {
+		t.Fatal(err)
+	}
+	l, err := link.LoadPinnedLink(p.BPF+"gate-in", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := l.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	if said := sing(t, p, canary); !strings.Contains(said, "gate-in") || !frozen() {
+		t.Errorf("without a wall it says %q; frozen: %v", said, frozen())
+	}
+	thaw()
+	if err := p.Gate(); err != nil {
+		t.Fatal(err)
+	}
+	if said := sing(t, p, canary); said != "" || frozen() {
+		t.Errorf("control: with all walls it says %q; frozen: %v", said, frozen())
+	}
+}
