@@ -69,8 +69,8 @@ func TestACanaryThatGetsThroughFreezesTheCells(t *testing.T) {
 	if said := sing(t, p, canary); said != "" || frozen() {
 		t.Fatalf("control: with all walls it says %q; frozen: %v", said, frozen())
 	}
-	says := map[string]string{"gate-socket": "the machine's own network got through", "gate-connect4": "198.18.0.9:443", "gate-connect6": "2001:db8::9",
-		"gate-send4": "UDP to port 443 got through", "gate-send6": "UDP of IPv6 to port 443 got through", "gate-opened": "has not written down",
+	says := map[string]string{"gate-socket": "the machine's own network got through",
+		"gate-connect4": "198.18.0.9:443", "gate-connect6": "2001:db8::9", "gate-send4": "UDP to port 443 got through", "gate-send6": "UDP of IPv6 to port 443 got through", "gate-opened": "has not written down",
 		"gate-option": "a source route got through", "gate-out": "an option with a message got through"}
 	for _, h := range hooks {
 		if says[h.pin] == "" {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 
@@ -107,8 +108,8 @@ func within(ns *os.File, f func() error) error {
 	})
 }
 
-// configure makes the namespace that the thread is in a cell's: lo is up, every address of both families is local, and there is
-// no other way. A way that somebody else made is an error; it would lead past steering.
+// configure makes the namespace that the thread is in a cell's: lo is up and has addresses, every address of both families is
+// local, and there is no other way. A way that somebody else made is an error; it would lead past steering.
 func configure() error {
 	links, err := net.Interfaces()
 	if err != nil {
@@ -123,6 +124,11 @@ func configure() error {
 	if err := loUp(); err != nil {
 		return fmt.Errorf("bring lo up: %w", err)
 	}
+	for _, a := range ownAddresses {
+		if err := address(a); err != nil {
+			return fmt.Errorf("give lo the address %v: %w", a, err)
+		}
+	}
 	if err := localRoute(unix.AF_INET); err != nil {
 		return fmt.Errorf("make every address of IPv4 local: %w", err)
 	}
@@ -134,6 +140,11 @@ func configure() error {
 
 const loIndex = 1 // in every network namespace
 
+// ownAddresses are lo's, besides those of loopback: programs that ask for addresses of a family only where the machine has one
+// itself (AI_ADDRCONFIG of getaddrinfo(3)) do not count loopback's, and would get none. They are the first of the two ranges of
+// which names get addresses, and no name's: the first is that of the cell's resolver.
+var ownAddresses = []netip.Addr{netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("fd00:d00d::1")}
+
 // loUp is `ip link set lo up` (rtnetlink(7), struct ifinfomsg).
 func loUp() error {
 	body := []byte{unix.AF_UNSPEC, 0, 0, 0}                            // family, padding, type
@@ -143,6 +154,29 @@ func loUp() error {
 	return rtnetlink(unix.RTM_NEWLINK, 0, body)
 }
 
+// address is `ip address add A dev lo nodad` (struct ifaddrmsg); one that is there already is what was wanted.
+func address(a netip.Addr) error {
+	family := uint8(unix.AF_INET6)
+	if a.Is4() {
+		family = unix.AF_INET
+	}
+	body := []byte{family, uint8(a.BitLen()), unix.IFA_F_NODAD, unix.RT_SCOPE_UNIVERSE}
+	body = binary.NativeEndian.AppendUint32(body, loIndex)
+	for _, kind := range []uint16{unix.IFA_LOCAL, unix.IFA_ADDRESS} {
+		body = binary.NativeEndian.AppendUint16(body, uint16(4+a.BitLen()/8))
+		body = binary.NativeEndian.AppendUint16(body, kind)
+		body = append(body, a.AsSlice()...)
+	}
+	return unlessThere(rtnetlink(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, body))
+}
+
+func unlessThere(err error) error {
+	if errors.Is(err, unix.EEXIST) {
+		return nil
+	}
+	return err
+}
+
 // localRoute is `ip route add local default dev lo` (struct rtmsg); a route that is there already is what was wanted.
 func localRoute(family uint8) error {
 	// family, lengths of destination and source, TOS, table, protocol, scope, type, flags
@@ -150,11 +184,7 @@ func localRoute(family uint8) error {
 	body = binary.NativeEndian.AppendUint16(body, 8)
 	body = binary.NativeEndian.AppendUint16(body, unix.RTA_OIF)
 	body = binary.NativeEndian.AppendUint32(body, loIndex)
-	err := rtnetlink(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, body)
-	if errors.Is(err, unix.EEXIST) {
-		return nil
-	}
-	return err
+	return unlessThere(rtnetlink(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, body))
 }
 
 // rtnetlink asks the kernel for one change in the namespace of the thread (netlink(7)), and waits for its answer.

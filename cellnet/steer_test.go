@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -166,8 +167,7 @@ func TestEG12UDPIsForNamesAlone(t *testing.T) {
 			t.Errorf("%s: %v", to, err)
 		}
 	}
-	// A client of IPv6 has the address ::1 itself, so one answer is to loopback.
-	wantSteered(t, p, "work", map[string]uint64{"dns": 5, "own": 1, "udp": 3})
+	wantSteered(t, p, "work", map[string]uint64{"dns": 6, "udp": 3})
 	// Control: without steering the cell's own socket at that port reads it.
 	unsteer(t, p, "work")
 	c, err := dial(t, ns, "udp", "1.1.1.1:443")
@@ -309,6 +309,27 @@ func TestTheNetworkHasNoWayButLo(t *testing.T) {
 	ip(t, ns, "link set dw0 up")
 	if err := p.Cell("work"); err == nil || !strings.Contains(err.Error(), `"dw0"`) {
 		t.Errorf("an interface is up: %v", err)
+	}
+}
+
+// A program that asks for addresses of one family where the machine has one itself gets them (AI_ADDRCONFIG, as `getent ahostsv4`
+// has it). Control: with loopback's addresses alone it gets none.
+func TestBothFamiliesAreThereForWhoAsks(t *testing.T) {
+	p := paths(t)
+	ns := cell(t, p, "work")
+	has := func(database string) error {
+		_, err := in(t, ns, func() (struct{}, error) { return struct{}{}, exec.Command("getent", database, "localhost").Run() })
+		return err
+	}
+	for _, database := range []string{"ahostsv4", "ahostsv6"} {
+		if err := has(database); err != nil {
+			t.Errorf("%s: %v", database, err)
+		}
+	}
+	ip(t, ns, "addr del 198.18.0.1/32 dev lo")
+	ip(t, ns, "addr del fd00:d00d::1/128 dev lo")
+	if err := has("ahostsv4"); err == nil {
+		t.Error("control: getent finds an address")
 	}
 }
 
