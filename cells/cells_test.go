@@ -217,3 +217,20 @@ func TestWhereARunStarts(t *testing.T) {
 		t.Errorf("the configuration became %q", c.Projects)
 	}
 }
+
+// Who froze a cell decides how it goes on, and what walls that did not hold have frozen goes on by no thaw.
+func TestHowAFrozenCellGoesOn(t *testing.T) {
+	for _, tt := range []struct {
+		by   []string
+		next string
+	}{
+		{[]string{byPerson}, "doorward cell thaw work"},
+		{[]string{byPerson, byStop}, "doorward stop --resume work"},
+		{[]string{byPerson, byStop, byCanary}, "sudo doorward doctor; doorward cell stop work; doorward cell start work"},
+	} {
+		var refused *wire.Error
+		if err := frozen("work", tt.by); !errors.As(err, &refused) || refused.Next != tt.next {
+			t.Errorf("%q: %v", tt.by, err)
+		}
+	}
+}

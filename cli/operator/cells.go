@@ -209,6 +209,9 @@ func cells() ([]wire.CellState, error) {
 
 // stateOf says a cell's state and who froze it.
 func stateOf(s wire.CellState) string {
+	if slices.Contains(s.FrozenBy, "canary") {
+		return s.State + ": its walls did not hold"
+	}
 	if slices.Contains(s.FrozenBy, "stop") {
 		return s.State + " by the switch"
 	}

@@ -27,7 +27,7 @@ type (
 	CellState struct {
 		Name     string   `msgpack:"n" json:"name"`
 		State    string   `msgpack:"s" json:"state"`
-		FrozenBy []string `msgpack:"f,omitempty" json:"frozen_by,omitempty"` // person, stop
+		FrozenBy []string `msgpack:"f,omitempty" json:"frozen_by,omitempty"` // person, stop, canary
 		Sessions []string `msgpack:"e,omitempty" json:"sessions,omitempty"`  // payload and runs
 		Root     string   `msgpack:"r,omitempty" json:"root,omitempty"`
 		User     string   `msgpack:"u,omitempty" json:"user,omitempty"`

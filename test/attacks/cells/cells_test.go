@@ -477,6 +477,20 @@ func TestFreezing(t *testing.T) {
 	})
 	s.doorward(wire.ExitDenied, "run", "work2", "true")
 	s.doorward(0, "run", "work", "true")
+
+	// What a canary froze goes on by nobody's word; see package cellnet, which sets this mark.
+	unit := ground.Cgroup + "/doorward.slice/doorward-cells.slice/doorward-cell@work.service"
+	if err := errors.Join(unix.Setxattr(unit, "trusted.doorward.canary", []byte("1"), 0), os.WriteFile(unit+"/cgroup.freeze", []byte("1"), 0)); err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range [][]string{{"cell", "thaw", "work"}, {"run", "work", "true"}} {
+		if r := s.doorward(wire.ExitDenied, words...); !strings.Contains(r.Stderr, "did not hold") {
+			t.Errorf("%q behind a canary: %v", words, r)
+		}
+	}
+	s.doorward(0, "stop", "work")
+	s.doorward(0, "stop", "--resume", "work", "--yes")
+	hold("a canary's, resumed", false)
 }
 
 // There is no systemd here, which is said.
