@@ -255,7 +255,9 @@ static __always_inline int tcp(struct bpf_sock_addr *ctx, bool v6)
 	o->cgroup = bpf_get_current_cgroup_id();
 	o->start = task->group_leader->start_boottime;
 	o->tgid = bpf_get_current_pid_tgid() >> 32;
-	bpf_get_current_comm(o->comm, sizeof(o->comm));
+	/* Of the process, which says more than its threads' names; where that cannot be read, there is none. */
+	if (bpf_probe_read_kernel_str(o->comm, sizeof(o->comm), task->group_leader->comm) < 0)
+		__builtin_memset(o->comm, 0, sizeof(o->comm));
 	return pass(GATE_TCP);
 }
 

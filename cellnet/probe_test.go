@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"unsafe"
@@ -220,6 +221,56 @@ func fastOpenConnect(to string) func() error {
 		}
 		if err := write(s); err != nil && !errors.Is(err, unix.EINPROGRESS) && !errors.Is(err, unix.EAGAIN) {
 			return err
+		}
+		return nil
+	}
+}
+
+const setupSQPoll = 1 << 1 // IORING_SETUP_SQPOLL: a thread of the kernel submits
+
+// uring connects by io_uring (io_uring_setup(2), io_uring_enter(2)): no system call connect is made.
+func uring(flags uint32, to string) func() error {
+	return func() error {
+		s, err := socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+		if err != nil {
+			return err
+		}
+		// struct io_uring_params: sq_entries, cq_entries, flags, sq_thread_cpu, sq_thread_idle, features, wq_fd, resv[3], and the
+		// offsets of the two rings, ten words each.
+		var p [30]uint32
+		p[2] = flags
+		ring, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 1, uintptr(unsafe.Pointer(&p[0])), 0)
+		if errno != 0 {
+			return fmt.Errorf("io_uring_setup: %w", errno)
+		}
+		sq, err := unix.Mmap(int(ring), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
+		if err != nil {
+			return fmt.Errorf("map the ring: %w", err)
+		}
+		sqe, err := unix.Mmap(int(ring), 0x10000000, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
+		if err != nil {
+			return fmt.Errorf("map the entries: %w", err)
+		}
+		at := raw4(unix.AF_INET, to)
+		var pin runtime.Pinner // the kernel reads it later
+		pin.Pin(&at[0])
+		sqe[0] = 16                                                                      // IORING_OP_CONNECT
+		binary.NativeEndian.PutUint32(sqe[4:], uint32(s))                                // fd
+		binary.NativeEndian.PutUint64(sqe[8:], uint64(len(at)))                          // off: the address's length
+		binary.NativeEndian.PutUint64(sqe[16:], uint64(uintptr(unsafe.Pointer(&at[0])))) // addr
+		word := func(i int) *uint32 { return (*uint32)(unsafe.Pointer(&sq[p[i]])) }
+		*word(10 + 6) = 0                 // sq_off.array
+		atomic.StoreUint32(word(10+1), 1) // sq_off.tail
+		const wakeUp, submitted = 2, 1    // IORING_ENTER_SQ_WAKEUP
+		enter := uintptr(0)
+		if flags&setupSQPoll != 0 {
+			enter = wakeUp
+		}
+		if _, _, errno := unix.Syscall6(unix.SYS_IO_URING_ENTER, ring, submitted, 0, enter, 0, 0); errno != 0 {
+			return fmt.Errorf("io_uring_enter: %w", errno)
+		}
+		for atomic.LoadUint32(word(10)) == 0 { // sq_off.head: until it is taken
+			runtime.Gosched()
 		}
 		return nil
 	}

@@ -40,6 +40,7 @@ enum { REFUSE = 0, PASS = 1 };
 struct task_struct {
 	struct task_struct *group_leader;
 	u64 start_boottime;
+	char comm[16];
 };
 #pragma clang attribute pop
 
