@@ -18,8 +18,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/user"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -43,7 +46,7 @@ var Machine = Paths{Netns: "/run/netns/", BPF: wire.BPFDir, Slice: "/doorward.sl
 
 // Main runs `cellnet` with the words behind its name, and returns its exit code: 0, 1 with one line that says what failed, or 2
 // for words that it does not know.
-func Main(args []string, stderr io.Writer) int {
+func Main(args []string, stdout, stderr io.Writer) int {
 	unix.Umask(0o022) // a name in /run/netns is for all to see; pins have their mode from the kernel, and from share
 	var err error
 	switch {
@@ -51,12 +54,14 @@ func Main(args []string, stderr io.Writer) int {
 		err = Machine.Gate()
 	case len(args) == 1 && args[0] == "canary":
 		err = Machine.Canary()
+	case len(args) == 1 && args[0] == "counts":
+		err = Machine.Counts(stdout)
 	case len(args) == 2 && args[0] == "cell":
 		err = Machine.Cell(args[1])
 	case len(args) == 3 && args[0] == "cell" && args[2] == "--stop":
 		err = Machine.StopCell(args[1])
 	default:
-		fmt.Fprintln(stderr, "usage: cellnet bpf | cellnet canary | cellnet cell NAME [--stop]\nSystemd runs it, see: man doorward")
+		fmt.Fprintln(stderr, "usage: cellnet bpf | canary | counts | cell NAME [--stop]\nSystemd runs it, see: man doorward")
 		return 2
 	}
 	if err != nil {
@@ -101,6 +106,42 @@ func (p Paths) StopCell(name string) error {
 	err := errors.Join(p.forget(name), p.unname(name))
 	if err != nil {
 		return fmt.Errorf("remove the network of cell %s: %w", name, err)
+	}
+	return nil
+}
+
+// Counts writes what the programs have counted since the machine's start, and those of a cell since its own: one line each, of the
+// gate or the cell, the reason and how often; see bpf/gate.c and bpf/steer.c.
+func (p Paths) Counts(w io.Writer) error {
+	gated, err := p.Gated()
+	if err != nil {
+		return err
+	}
+	if err := writeCounts(w, "gate", gated); err != nil {
+		return err
+	}
+	cells, err := filepath.Glob(p.BPF + "*/steered")
+	if err != nil {
+		return err
+	}
+	for _, pin := range cells {
+		cell := filepath.Base(filepath.Dir(pin))
+		steered, err := p.Steered(cell)
+		if err != nil {
+			return err
+		}
+		if err := writeCounts(w, "cell "+cell, steered); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeCounts(w io.Writer, of string, counts map[string]uint64) error {
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		if _, err := fmt.Fprintf(w, "%s %s %d\n", of, reason, counts[reason]); err != nil {
+			return err
+		}
 	}
 	return nil
 }

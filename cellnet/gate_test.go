@@ -533,6 +533,13 @@ func TestWhoGetsAtThePins(t *testing.T) {
 	if err != nil || gid == 0 {
 		t.Fatal(gid, err)
 	}
+	// As the unit of egress has it: of one cell alone, and bound read-only, which is no matter to the kernel's maps.
+	bound := t.TempDir()
+	if err := errors.Join(unix.Mount(p.BPF+"work", bound, "", unix.MS_BIND, ""),
+		unix.Mount("", bound, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(bound, unix.MNT_DETACH)
 	egress := &syscall.Credential{Uid: 65534, Gid: 65534, Groups: []uint32{uint32(gid)}}
 	nobody := &syscall.Credential{Uid: 65534, Gid: 65534}
 	for _, tt := range []struct {
@@ -540,6 +547,7 @@ func TestWhoGetsAtThePins(t *testing.T) {
 		egress, nobody syscall.Errno
 	}{
 		{"the slot by its name", p.BPF + "work/listener", 0, unix.EACCES},
+		{"the slot by its name", bound + "/listener", 0, unix.EACCES},
 		{"openers by its name", p.BPF + "openers", 0, unix.EACCES},
 		{"a map by its number", "", unix.EPERM, unix.EPERM},
 		{"a program by its number", "", unix.EPERM, unix.EPERM},

@@ -49,7 +49,7 @@ func TestTheCommandAsItsUnitsRunIt(t *testing.T) {
 			cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
 		}
 		var said bytes.Buffer
-		cmd.Stderr = &said
+		cmd.Stdout, cmd.Stderr = &said, &said
 		err := cmd.Run()
 		if cmd.ProcessState == nil {
 			t.Fatal(err)
@@ -74,6 +74,8 @@ func TestTheCommandAsItsUnitsRunIt(t *testing.T) {
 		{try, 0, "", []string{"canary"}},
 		{"-all,+net_admin", 1, "operation not permitted", []string{"canary"}},
 		{try, 0, "", []string{"canary"}},
+		{bpf, 0, "cell work udp 0", []string{"counts"}},
+		{bpf, 0, "gate host 3", []string{"counts"}}, // the three canaries
 		{net, 0, "", []string{"cell", "work", "--stop"}},
 		{net, 0, "", []string{"cell", "work", "--stop"}},
 		{net, 1, "names no cell", []string{"cell", "../x"}},
