@@ -37,7 +37,11 @@ type (
 	}
 	// ConnectResp allows it. What is refused is an Error, whose reason the cell may read.
 	ConnectResp struct {
-		ID  string `msgpack:"i"` // of the decision; what became of the connection is told under it
+		// ID is of the decision; what became of the connection is told under it. Alike connections within some seconds share one.
+		ID  string `msgpack:"i"`
 		How string `msgpack:"h"`
+		// Under is the grant that turned ask into allow, empty where policy allowed it. `cut` with it as GrantRef.Grant ends the
+		// connections that it allowed, and with an ID those of that decision; sentinel may have forgotten which those are.
+		Under string `msgpack:"u,omitempty"`
 	}
 )
