@@ -43,5 +43,7 @@ type (
 		// Under is the grant that turned ask into allow, empty where policy allowed it. `cut` with it as GrantRef.Grant ends the
 		// connections that it allowed, and with an ID those of that decision; sentinel may have forgotten which those are.
 		Under string `msgpack:"u,omitempty"`
+		// Permit are ip:port that may be dialled for it though they are not public; they open nothing else.
+		Permit []string `msgpack:"pm,omitempty"`
 	}
 )
