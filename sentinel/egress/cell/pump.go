@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cell
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// pumpBytes is how much is carried at a time. A direction has such a buffer only while bytes are on their way.
+const pumpBytes = 64 << 10
+
+var buffers = sync.Pool{New: func() any { return new([pumpBytes]byte) }}
+
+// pump carries bytes from one connection to the other until the first ends; it does not pass the end on. tell is told of
+// each piece. lost says that the error is the other one's.
+func pump(to, from *net.TCPConn, tell func(int)) (lost bool, err error) {
+	for {
+		buf, n, err := piece(from, pumpBytes)
+		if n == 0 || err != nil {
+			return false, err
+		}
+		_, err = to.Write(buf[:n])
+		buffers.Put(buf)
+		tell(n)
+		if err != nil {
+			return true, fmt.Errorf("carry: %w", err)
+		}
+	}
+}
+
+// piece waits for bytes and reads at most so many of them; none is the end. The buffer, where there are bytes, goes back to
+// buffers.
+func piece(from *net.TCPConn, most int64) (buf *[pumpBytes]byte, n int, err error) {
+	raw, err := from.SyscallConn()
+	if err != nil {
+		return nil, 0, err
+	}
+	rerr := raw.Read(func(fd uintptr) bool { // asked again when there is something to read
+		buf = buffers.Get().(*[pumpBytes]byte)
+		for {
+			n, err = unix.Read(int(fd), buf[:min(most, pumpBytes)])
+			if !errors.Is(err, unix.EINTR) {
+				break
+			}
+		}
+		if n <= 0 {
+			buffers.Put(buf)
+			n, buf = 0, nil
+		}
+		return !errors.Is(err, unix.EAGAIN)
+	})
+	if err = errors.Join(rerr, err); err != nil {
+		return nil, 0, fmt.Errorf("read: %w", err)
+	}
+	return buf, n, nil
+}
+
+// reset ends a connection so that the other side cannot take it for a proper end.
+func reset(c *net.TCPConn) {
+	if c != nil {
+		_ = c.SetLinger(0)
+		_ = c.Close()
+	}
+}
