@@ -108,7 +108,9 @@ func agreeHTTP(t target, h *httpHead) (agreed, *wire.Error) {
 		if h.Length != 0 {
 			return agreed{}, wire.Refuse(wire.CodeUsage, "CONNECT with a body", "")
 		}
-		return a, toOutside(a.to)
+		if e := toOutside(a.to); e != nil {
+			return agreed{}, e
+		}
 	case strings.HasPrefix(h.Target, "/") || h.Target == "*" && h.Method == "OPTIONS":
 		if t.gate() {
 			a.page = true
