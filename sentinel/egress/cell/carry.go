@@ -10,6 +10,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -22,8 +23,10 @@ type carriage struct {
 	k       *conn
 	up      *net.TCPConn
 	out, in atomic.Int64 // bytes
-	ended   atomic.Bool  // the client has sent its last byte
 	moves   atomic.Bool  // the client goes on to another server: its connection outlives this one
+
+	once   sync.Once
+	broken bool // by the server, or by us; where the client breaks off it just has what it wanted
 }
 
 func (c *carriage) sent(n int) { c.out.Add(int64(n)); c.k.touch() }
@@ -36,20 +39,18 @@ func (c *carriage) send(b []byte) error {
 	return err
 }
 
-// abort ends both so that neither takes what it has for the whole.
-func (c *carriage) abort() {
+// abort ends both so that neither takes what it has for the whole. by is the one that broke off first.
+func (c *carriage) abort(by *net.TCPConn) {
+	c.once.Do(func() { c.broken = by != c.k.down })
 	reset(c.k.down)
 	reset(c.up)
 }
 
 // back carries the server's bytes to the client, and the end after them.
 func (c *carriage) back() error {
-	lost, err := pump(c.k.down, c.up, c.got)
+	by, err := pump(c.k.down, c.up, c.got)
 	if err != nil {
-		c.abort()
-		if lost && c.ended.Load() { // most clients end without waiting for the server's last words
-			return nil
-		}
+		c.abort(by)
 		return err
 	}
 	if !c.moves.Load() {
@@ -60,15 +61,14 @@ func (c *carriage) back() error {
 
 // forth is the other way, from what was read ahead on.
 func (c *carriage) forth() error {
-	err := c.send(c.k.src.take(len(c.k.src.b)))
+	by, err := c.up, c.send(c.k.src.take(len(c.k.src.b)))
 	if err == nil && !errors.Is(c.k.src.err, io.EOF) {
-		_, err = pump(c.up, c.k.down, c.sent)
+		by, err = pump(c.up, c.k.down, c.sent)
 	}
 	if err != nil {
-		c.abort()
+		c.abort(by)
 		return err
 	}
-	c.ended.Store(true)
 	_ = c.up.CloseWrite()
 	return nil
 }
@@ -98,17 +98,23 @@ func (c *carriage) requests(t target, a agreed, h *httpHead) (again bool, err er
 	go func() { back <- c.back() }()
 	again, err = c.follow(t, a, h)
 	if err != nil {
-		c.abort()
+		by := c.up
+		if errors.Is(err, errClient) {
+			by = c.k.down
+		}
+		c.abort(by)
 		return false, errors.Join(err, <-back)
 	}
 	c.moves.Store(again)
-	c.ended.Store(!again)
 	_ = c.up.CloseWrite()
 	if again {
 		_ = c.up.SetReadDeadline(time.Now().Add(handOver))
 	}
 	return again, <-back
 }
+
+// errClient is wrapped by what is the client's doing.
+var errClient = errors.New("the client broke off, or is not understood")
 
 var switching = []byte("HTTP/1.1 101 ")
 
@@ -121,6 +127,9 @@ func (c *carriage) switched() (bool, error) {
 	}
 	n, err := c.k.down.Write(answer.b)
 	c.got(n)
+	if err != nil {
+		c.abort(c.k.down)
+	}
 	return bytes.HasPrefix(answer.b, switching), err
 }
 
@@ -128,14 +137,17 @@ func (c *carriage) switched() (bool, error) {
 func (c *carriage) follow(t target, a agreed, h *httpHead) (again bool, err error) {
 	for {
 		if err := c.body(h); err != nil {
-			return false, fmt.Errorf("carry a body: %w", err)
+			return false, err
 		}
 		f, err := c.k.src.front(true)
 		if errors.Is(err, io.EOF) {
 			return false, nil
 		}
 		if err != nil { // to be refused, behind the answers that are still to come
-			return isMalformed(err), ignoreMalformed(err)
+			if errors.Is(err, errHTTP) || errors.Is(err, errHello) || errors.Is(err, errTooLarge) || errors.Is(err, errSilent) {
+				return true, nil
+			}
+			return false, fmt.Errorf("%w: %w", errClient, err)
 		}
 		next, refusal := agree(t, f)
 		if refusal != nil || f.http == nil || next.to != a.to || next.connect || next.page || f.http.Upgrade == "websocket" {
@@ -148,17 +160,6 @@ func (c *carriage) follow(t target, a agreed, h *httpHead) (again bool, err erro
 	}
 }
 
-func isMalformed(err error) bool {
-	return errors.Is(err, errHTTP) || errors.Is(err, errHello) || errors.Is(err, errTooLarge) || errors.Is(err, errSilent)
-}
-
-func ignoreMalformed(err error) error {
-	if isMalformed(err) {
-		return nil
-	}
-	return err
-}
-
 func (c *carriage) head(a agreed, h *httpHead) error {
 	return c.send(h.write(c.k.src.take(h.size), a.rewrite))
 }
@@ -169,13 +170,13 @@ func (c *carriage) body(h *httpHead) error {
 		return c.exactly(h.Length)
 	}
 	for { // RFC 9112 7.1
-		line, err := c.k.src.line(maxChunkLine)
+		line, err := c.line(maxChunkLine)
 		if err != nil {
 			return err
 		}
 		size, ok := chunkSize(line)
 		if !ok {
-			return fmt.Errorf("the size of a chunk: %w", errHTTP)
+			return fmt.Errorf("the size of a chunk: %w: %w", errClient, errHTTP)
 		}
 		if err := c.send(line); err != nil {
 			return err
@@ -186,7 +187,7 @@ func (c *carriage) body(h *httpHead) error {
 		if err := c.exactly(size); err != nil {
 			return err
 		}
-		if line, err = c.k.src.line(2); err != nil {
+		if line, err = c.line(len("\r\n")); err != nil {
 			return err
 		}
 		if err := c.send(line); err != nil {
@@ -202,19 +203,28 @@ const (
 
 func (c *carriage) trailer() error {
 	for total := 0; total < maxTrailer; {
-		line, err := c.k.src.line(maxTrailer)
+		line, err := c.line(maxTrailer)
 		if err != nil {
 			return err
 		}
 		if _, _, ok := cutField(strings.TrimSuffix(string(line), "\r\n")); !ok && len(line) > 2 {
-			return fmt.Errorf("a trailer: %w", errHTTP)
+			return fmt.Errorf("a trailer: %w: %w", errClient, errHTTP)
 		}
 		if err := c.send(line); err != nil || len(line) == 2 {
 			return err
 		}
 		total += len(line)
 	}
-	return fmt.Errorf("trailers: %w", errTooLarge)
+	return fmt.Errorf("trailers: %w: %w", errClient, errTooLarge)
+}
+
+// line reads one of a body's framing.
+func (c *carriage) line(most int) ([]byte, error) {
+	b, err := c.k.src.line(most)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errClient, err)
+	}
+	return b, nil
 }
 
 // chunkSize reads a chunk's first line: hex digits, and an extension that is not looked at but for control bytes.
@@ -245,12 +255,12 @@ func (c *carriage) exactly(n int64) error {
 		return nil
 	}
 	if c.k.src.err != nil {
-		return io.ErrUnexpectedEOF
+		return errors.Join(errClient, c.k.src.err)
 	}
 	for n > 0 {
 		buf, k, err := piece(c.k.down, n)
 		if err != nil || k == 0 {
-			return errors.Join(io.ErrUnexpectedEOF, err)
+			return errors.Join(errClient, io.ErrUnexpectedEOF, err)
 		}
 		err = c.send(buf[:k])
 		buffers.Put(buf)

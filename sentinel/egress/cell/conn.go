@@ -184,15 +184,15 @@ func (k *conn) reach(t target, a agreed, f front) (again bool) {
 	sent.Out, sent.In = c.out.Load(), c.in.Load()
 	sent.Left, sent.Complete = sent.Out > 0, err == nil
 	if err != nil {
+		c.abort(up)
+	}
+	switch {
+	case k.isCut():
+		sent.Err = wire.Refuse(wire.CodeRevoked, "the connection was cut", "")
+	case c.broken:
 		sent.Err = wire.Refuse(wire.CodeVendorDown, "the connection ended before its end", "")
-		if k.isCut() {
-			sent.Err = wire.Refuse(wire.CodeRevoked, "the connection was cut", "")
-		}
 	}
 	k.s.Report(sent)
-	if err != nil {
-		c.abort()
-	}
 	_ = up.Close()
 	return again && err == nil
 }

@@ -130,11 +130,15 @@ func build(h dnsmessage.Header, q *dnsmessage.Question, edns bool, body dnsmessa
 
 // serveUDP answers what comes on the cell's socket until ctx ends; it is a task for Process.Run. The socket is bound to
 // every address, and a client takes only what comes from the address it asked: so the kernel's word on that address
-// (IPV6_PKTINFO, ipv6(7); for IPv4 it is a mapped one) goes back with the answer.
+// (IPV6_PKTINFO, ipv6(7); for IPv4 it is a mapped one) goes back with the answer. For IPv6 a local route does not make an
+// address one that may be sent from; IPV6_FREEBIND does (ip(7), Linux 4.15).
 func (s *Server) serveUDP(ctx context.Context) error {
 	raw, err := s.DNS.SyscallConn()
 	if err == nil {
-		cerr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_IPV6, unix.IPV6_RECVPKTINFO, 1) })
+		cerr := raw.Control(func(fd uintptr) {
+			err = errors.Join(unix.SetsockoptInt(int(fd), unix.SOL_IPV6, unix.IPV6_RECVPKTINFO, 1),
+				unix.SetsockoptInt(int(fd), unix.SOL_IPV6, unix.IPV6_FREEBIND, 1))
+		})
 		err = errors.Join(err, cerr)
 	}
 	if err != nil {

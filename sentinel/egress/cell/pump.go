@@ -17,18 +17,18 @@ const pumpBytes = 64 << 10
 var buffers = sync.Pool{New: func() any { return new([pumpBytes]byte) }}
 
 // pump carries bytes from one connection to the other until the first ends; it does not pass the end on. tell is told of
-// each piece. lost says that the error is the other one's.
-func pump(to, from *net.TCPConn, tell func(int)) (lost bool, err error) {
+// each piece. by is the one whose error it is.
+func pump(to, from *net.TCPConn, tell func(int)) (by *net.TCPConn, err error) {
 	for {
 		buf, n, err := piece(from, pumpBytes)
 		if n == 0 || err != nil {
-			return false, err
+			return from, err
 		}
 		_, err = to.Write(buf[:n])
 		buffers.Put(buf)
 		tell(n)
 		if err != nil {
-			return true, fmt.Errorf("carry: %w", err)
+			return to, fmt.Errorf("write: %w", err)
 		}
 	}
 }

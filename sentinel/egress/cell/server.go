@@ -63,7 +63,8 @@ func (s *Server) Serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var tasks sync.WaitGroup
-	for _, task := range []func(context.Context) error{s.serveUDP, s.serveTCP, s.sweep} {
+	for _, task := range []func(context.Context) error{s.serveUDP, s.sweep,
+		func(ctx context.Context) error { return s.accept(ctx, s.Listener) }} {
 		tasks.Go(func() {
 			if err := task(ctx); err != nil {
 				cancel(err)
@@ -79,13 +80,13 @@ func (s *Server) Serve(ctx context.Context) error {
 	return nil
 }
 
-func (s *Server) serveTCP(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { _ = s.Listener.Close() })
+func (s *Server) accept(ctx context.Context, ln *net.TCPListener) error {
+	stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
 	defer stop()
 	var conns sync.WaitGroup
 	defer conns.Wait()
 	for {
-		c, err := s.Listener.AcceptTCP()
+		c, err := ln.AcceptTCP()
 		var temporary net.Error
 		switch {
 		case ctx.Err() != nil:
