@@ -42,7 +42,7 @@ type Process struct {
 	// no beat, and systemd restarts the daemon.
 	Alive func(context.Context) error
 
-	sockets  map[string]*peer.Listener
+	sockets  map[string]passedSocket
 	claimed  map[string]bool
 	watchdog time.Duration
 }
@@ -93,7 +93,7 @@ func start(name string, log *slog.Logger, run func(context.Context, *Process) er
 // Run says that the daemon is ready, runs the tasks side by side, beats the watchdog, and waits for all of them. The
 // first task that fails ends the others; a task that returns nil just ended. Cancelling ctx is success.
 //
-// Preconditions: every socket that was passed has been claimed by Listener.
+// Preconditions: every socket that was passed has been claimed by Listener, TCPListener or UDPConn.
 func (p *Process) Run(ctx context.Context, tasks ...func(context.Context) error) error {
 	for name := range p.sockets {
 		if !p.claimed[name] {

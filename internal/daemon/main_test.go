@@ -93,6 +93,18 @@ func underTest(ctx context.Context, p *Process) error {
 	}
 	var tasks []func(context.Context) error
 	for _, name := range p.Args[1:] {
+		if name, ok := strings.CutPrefix(name, "tcp:"); ok {
+			if _, err := p.TCPListener(name); err != nil {
+				return err
+			}
+			continue
+		}
+		if name, ok := strings.CutPrefix(name, "udp:"); ok {
+			if _, err := p.UDPConn(name); err != nil {
+				return err
+			}
+			continue
+		}
 		ln, err := p.Listener(name)
 		if err != nil {
 			return err
@@ -110,6 +122,40 @@ func underTest(ctx context.Context, p *Process) error {
 	return p.Run(ctx, tasks...)
 }
 
+// passedFile is a socket as systemd makes it: a Unix listener at a path, or `tcp`, `udp`, `unixgram`.
+func passedFile(t *testing.T, at string) *os.File {
+	t.Helper()
+	var s interface {
+		File() (*os.File, error)
+		Close() error
+	}
+	var err error
+	switch at {
+	case "tcp":
+		s, err = net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv6loopback})
+	case "udp":
+		s, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv6loopback})
+	case "unixgram":
+		s, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram"})
+	default:
+		var ln *net.UnixListener
+		ln, err = net.ListenUnix("unix", &net.UnixAddr{Name: at, Net: "unix"})
+		if err == nil {
+			ln.SetUnlinkOnClose(false)
+		}
+		s = ln
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	f, err := s.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
 // launch starts a daemon with passed sockets by name.
 func launch(t *testing.T, env []string, sockets [][2]string, args ...string) (*exec.Cmd, *bytes.Buffer, *json.Decoder) {
 	t.Helper()
@@ -117,16 +163,7 @@ func launch(t *testing.T, env []string, sockets [][2]string, args ...string) (*e
 	cmd.Env = env
 	var names []string
 	for _, s := range sockets {
-		ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: s[1], Net: "unix"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ln.SetUnlinkOnClose(false)
-		f, err := ln.File()
-		if err != nil {
-			t.Fatal(err)
-		}
-		ln.Close()
+		f := passedFile(t, s[1])
 		defer f.Close()
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 		names = append(names, s[0])
@@ -263,6 +300,39 @@ func TestSO03OnlyPassedSocketsAreServed(t *testing.T) {
 				t.Errorf("%d files where %d sockets were passed", len(left), len(tt.passed))
 			}
 		})
+	}
+}
+
+// SO-03: a socket is claimed as what it is, so that nothing without a kernel's word on its callers is taken for one that has it.
+func TestSO03ASocketIsClaimedAsWhatItIs(t *testing.T) {
+	needCgroup2(t)
+	for _, c := range []struct{ passed, serves, problem string }{
+		{"tcp", "tcp:one", ""},
+		{"udp", "udp:one", ""},
+		{"tcp", "one", `socket \"one\" is no Unix stream socket`},
+		{"udp", "one", `socket \"one\" is no Unix stream socket`},
+		{"udp", "tcp:one", `socket \"one\" is no TCP listener`},
+		{"tcp", "udp:one", `socket \"one\" is no UDP socket`},
+		{"/1", "tcp:one", `socket \"one\" is no TCP listener`},
+		{"/1", "udp:one", `socket \"one\" is no UDP socket`},
+		{"unixgram", "udp:one", `not a UDP socket`},
+	} {
+		at := c.passed
+		if at == "/1" {
+			at = t.TempDir() + at
+		}
+		cmd, stderr, out := launch(t, nil, [][2]string{{"one", at}}, c.serves)
+		if c.problem == "" {
+			var s state
+			if err := out.Decode(&s); err != nil {
+				t.Errorf("%s as %s: %v, %s", c.passed, c.serves, err, stderr)
+			}
+			continue
+		}
+		var exit *exec.ExitError
+		if err := cmd.Wait(); !errors.As(err, &exit) || !strings.Contains(stderr.String(), c.problem) {
+			t.Errorf("%s as %s: %v, %s", c.passed, c.serves, err, stderr)
+		}
 	}
 }
 
