@@ -11,7 +11,8 @@ const (
 
 // Edge is one row of the table of who may talk to whom: From dials Socket (below RunDir), which To accepts on, and asks
 // Verbs. Back are verbs that To asks on the same connection. "worker" stands for each vendor's, and "*" in a socket
-// for its name. What is not in the table does not exist; a test holds README.md, the units and the servers to it.
+// for its name. "egress" is both the one of workers and those of cells; where the socket is below `egress-cell`, "*" stands for
+// a cell, and its egress is meant. What is not in the table does not exist; a test holds README.md, the units and the servers to it.
 type Edge struct {
 	From, To, Socket, Name string // Name is the FileDescriptorName of the socket
 	Verbs, Back            []string
@@ -28,6 +29,7 @@ func Graph() []Edge {
 			[]string{"grant", "revoke", "checkpoint"}, []string{"accounts", "released", "refused"}, 0o660},
 		{"sentinel", "worker", "worker/*/sock", "worker-sentinel", []string{"prepare", "execute", "check"}, nil, 0o660},
 		{"sentinel", "egress", "egress/sentinel/sock", "egress-sentinel", []string{"cut"}, nil, 0o660},
+		{"sentinel", "egress", "egress-cell/*/sock", "egress-cell", []string{"cut"}, nil, 0o660},
 		{"worker", "authd", "authd/worker/sock", "authd-worker", []string{"borrow"}, nil, 0o660},
 		{"worker", "egress", "egress/worker/sock", "egress-worker", []string{"HTTP/1.1"}, nil, 0o660},
 		{"worker", "sentinel", "sentinel/worker/sock", "sentinel-worker", []string{"finish"}, nil, 0o660},

@@ -1,30 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package egress is the one process that reaches out. It holds no policy and keeps no credential: for each request of a
-// worker it asks authd what the grant allows and what stands for the surrogate, and tells sentinel what became of it.
-// When either is away, nothing leaves. What an attacker who takes it over gains is the credentials of the requests that
-// pass through meanwhile; the packages below keep others from getting at them by way of it.
+// Package egress is the one program that reaches out. It holds no policy and keeps no credential. As the daemon of workers
+// it asks authd for each request what the grant allows and what stands for the surrogate, and tells sentinel what became of
+// it. As `egress CELL` it is the way out of that cell: it asks sentinel for each connection. When those are away, nothing
+// leaves. What an attacker who takes it over gains is the credentials of the requests that pass through meanwhile, or one
+// cell's traffic and a network; the packages below keep others from getting at them by way of it.
 //
-// Later, not here yet: a cell's own traffic, authd's splice for OAuth, and notices.
+// Later, not here yet: interception of a cell's requests, authd's splice for OAuth, and notices.
 package egress
 
 import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
 	"net"
 	"runtime/debug"
+	"strings"
 
+	"github.com/doorward/doorward/cellnet/listener"
+	"github.com/doorward/doorward/cellnet/openers"
 	"github.com/doorward/doorward/internal/daemon"
 	"github.com/doorward/doorward/internal/peer"
 	"github.com/doorward/doorward/internal/wire"
+	"github.com/doorward/doorward/sentinel/egress/cell"
 	"github.com/doorward/doorward/sentinel/egress/guard"
 	"github.com/doorward/doorward/sentinel/egress/proxy"
 )
 
-// Run is the daemon.
+// Run is the daemon: of workers, or with the name of a cell behind the program's, of that cell.
 func Run(ctx context.Context, p *daemon.Process) error {
 	debug.SetGCPercent(200) // the heap is small and mostly short-lived
+	record := &daemon.Client{Path: wire.PathSentinelEgress, Name: "sentinel", Log: p.Log}
+	instance := make([]byte, 8)
+	_, _ = rand.Read(instance)
+	reports := proxy.NewReporter(record, p.Log, hex.EncodeToString(instance))
+	dialer := &guard.Dialer{Resolver: &net.Resolver{PreferGo: true}}
+	switch len(p.Args) {
+	case 0:
+		return ofWorkers(ctx, p, record, reports, dialer)
+	case 1:
+		return ofCell(ctx, p, p.Args[0], record, reports, dialer)
+	}
+	return fmt.Errorf("read the arguments %q: want none, or the name of a cell", p.Args)
+}
+
+func ofWorkers(ctx context.Context, p *daemon.Process, record *daemon.Client, reports *proxy.Reporter, dialer *guard.Dialer) error {
 	workers, err := p.Listener("egress-worker")
 	if err != nil {
 		return err
@@ -34,20 +55,68 @@ func Run(ctx context.Context, p *daemon.Process) error {
 		return err
 	}
 	authd := &proxy.Resolver{Path: wire.PathAuthdEgress}
-	record := &daemon.Client{Path: wire.PathSentinelEgress, Name: "sentinel", Log: p.Log}
-	instance := make([]byte, 8)
-	_, _ = rand.Read(instance)
-	reports := proxy.NewReporter(record, p.Log, hex.EncodeToString(instance))
 	s := &proxy.Server{
 		Listener: workers,
 		Resolve:  authd.Resolve,
 		Report:   reports.Report,
 		Full:     reports.Full,
-		Dialer:   &guard.Dialer{Resolver: &net.Resolver{PreferGo: true}},
+		Dialer:   dialer,
 		Log:      p.Log,
 	}
 	control := &daemon.Server{Name: "egress-sentinel", Listener: sentinel, Log: p.Log, Verbs: []daemon.Verb{
 		daemon.On("cut", peer.Daemon("sentinel"), s.Cut),
 	}}
+	return p.Run(ctx, s.Serve, control.Serve, record.Run, reports.Run)
+}
+
+// ofCell takes the cell's connections: what arrives before its listener is in the kernel's map is refused there.
+func ofCell(ctx context.Context, p *daemon.Process, name string, record *daemon.Client, reports *proxy.Reporter,
+	dialer *guard.Dialer) error {
+	if name == "" || len(name) > 32 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "" { // it is part of paths
+		return fmt.Errorf("read the cell's name %q: want 1 to 32 of a-z and 0-9", name)
+	}
+	tcp, err := p.TCPListener("cell-tcp")
+	if err != nil {
+		return err
+	}
+	dns, err := p.UDPConn("cell-dns")
+	if err != nil {
+		return err
+	}
+	sentinel, err := p.Listener("egress-cell")
+	if err != nil {
+		return err
+	}
+	names, err := cell.OpenNames(p.Dirs.State, p.Log)
+	if err != nil {
+		return err
+	}
+	defer names.Close()
+	opened, err := openers.Open(wire.BPFDir + "openers")
+	if err != nil {
+		return err
+	}
+	defer opened.Close()
+	s := &cell.Server{
+		Cell:     name,
+		Listener: tcp,
+		DNS:      dns,
+		Names:    names,
+		Ask: func(ctx context.Context, req *wire.ConnectReq) (*wire.ConnectResp, error) {
+			resp := new(wire.ConnectResp)
+			return resp, record.Call(ctx, "connect", req, resp)
+		},
+		Opener: opened.Of,
+		Report: reports.Report,
+		Full:   reports.Full,
+		Dialer: dialer,
+		Log:    p.Log,
+	}
+	control := &daemon.Server{Name: "egress-cell", Listener: sentinel, Log: p.Log, Verbs: []daemon.Verb{
+		daemon.On("cut", peer.Daemon("sentinel"), s.Cut),
+	}}
+	if err := listener.Put(wire.BPFDir+name+"/listener", tcp); err != nil {
+		return err
+	}
 	return p.Run(ctx, s.Serve, control.Serve, record.Run, reports.Run)
 }

@@ -4,6 +4,7 @@ package repo
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -79,20 +80,43 @@ func socketUnits() map[string]unitFile {
 				name = "cell-%i"
 			}
 		}
+		of := service(e.To)
+		if e.Name == "egress-cell" { // one for each cell
+			unit, path, of = "doorward-egress-cell-sentinel@.socket", strings.ReplaceAll(path, "*", "%i"), "doorward-egress@%i.service"
+		}
 		out[unit] = unitFile{
 			"[Socket]ListenStream":       {path},
 			"[Socket]FileDescriptorName": {name},
 			"[Socket]SocketUser":         {"root"},
 			"[Socket]SocketGroup":        {group(e.From)},
 			"[Socket]SocketMode":         {fmt.Sprintf("%04o", e.Mode)},
-			"[Socket]Service":            {service(e.To)},
+			"[Socket]Service":            {of},
 		}
 	}
 	return out
 }
 
+// netUnits are the socket units in a cell's network. Nobody has a row there: who reaches them is steered to them.
+var netUnits = map[string]unitFile{
+	"doorward-egress-cell@.socket": {
+		"[Socket]ListenStream":         {"[::]:15001"},
+		"[Socket]BindIPv6Only":         {"both"},
+		"[Socket]NetworkNamespacePath": {"/run/netns/doorward-%i"},
+		"[Socket]FileDescriptorName":   {"cell-tcp"},
+		"[Socket]Service":              {"doorward-egress@%i.service"},
+	},
+	"doorward-egress-cell-dns@.socket": {
+		"[Socket]ListenDatagram":       {"[::]:53"},
+		"[Socket]BindIPv6Only":         {"both"},
+		"[Socket]NetworkNamespacePath": {"/run/netns/doorward-%i"},
+		"[Socket]FileDescriptorName":   {"cell-dns"},
+		"[Socket]Service":              {"doorward-egress@%i.service"},
+	},
+}
+
 func TestTheSocketUnitsAreTheTable(t *testing.T) {
 	want := socketUnits()
+	maps.Copy(want, netUnits)
 	files, err := filepath.Glob("../../units/*.socket")
 	if err != nil {
 		t.Fatal(err)
@@ -189,8 +213,12 @@ func TestTheWallsComeBeforeTheCell(t *testing.T) {
 
 // What a daemon finds of /run is what it dials in, and its sockets are those that it serves.
 func TestTheServicesSeeOnlyTheirRows(t *testing.T) {
-	for _, daemon := range []string{"authd", "sentinel", "egress", "worker", "cells"} {
-		name := strings.Replace(service(daemon), "%i", "", 1)
+	for _, daemon := range []string{"authd", "sentinel", "egress", "egress of a cell", "worker", "cells"} {
+		unit, ofCell := service(daemon), daemon == "egress of a cell"
+		if ofCell {
+			daemon, unit = "egress", "doorward-egress@%i.service"
+		}
+		name := strings.Replace(unit, "%i", "", 1)
 		have := readUnit(t, name)
 		binds, sockets := []string{"/run/systemd/notify"}, []string{}
 		if daemon == "egress" {
@@ -199,8 +227,12 @@ func TestTheServicesSeeOnlyTheirRows(t *testing.T) {
 		if daemon == "cells" {
 			binds[0] = "/run/systemd:/run/systemd:norbind" // it has systemd start and stop cells, which is all of root's power anyway
 		}
+		if ofCell {
+			binds = append(binds, "/run/doorward/bpf/%i", "/run/doorward/bpf/openers") // of the kernel's maps
+			sockets = []string{"doorward-egress-cell@%i.socket", "doorward-egress-cell-dns@%i.socket"}
+		}
 		for _, e := range wire.Graph() {
-			if e.From == daemon {
+			if e.From == daemon && !(ofCell && e.To == "authd") { // a cell's traffic has no credential yet
 				dir := filepath.Dir(wire.RunDir + e.Socket)
 				if before, _, ok := strings.Cut(e.Socket, "/*"); ok {
 					dir = wire.RunDir + before
@@ -208,9 +240,9 @@ func TestTheServicesSeeOnlyTheirRows(t *testing.T) {
 				binds = append(binds, dir)
 			}
 		}
-		for unit, settings := range socketUnits() {
-			if settings["[Socket]Service"][0] == service(daemon) {
-				sockets = append(sockets, strings.Replace(unit, "@.", "@%i.", 1))
+		for socket, settings := range socketUnits() {
+			if settings["[Socket]Service"][0] == unit {
+				sockets = append(sockets, strings.Replace(socket, "@.", "@%i.", 1))
 			}
 		}
 		for key, want := range map[string][]string{"[Service]BindReadOnlyPaths": binds, "[Service]Sockets": sockets} {

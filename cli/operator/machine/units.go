@@ -321,6 +321,9 @@ type socket struct {
 func (m *Machine) sockets() []socket {
 	var out []socket
 	for _, e := range wire.Graph() {
+		if e.Name == "egress-cell" { // there is one for each cell, while that runs
+			continue
+		}
 		s := socket{unit: "doorward-" + e.Name + ".socket", path: wire.RunDir + e.Socket, group: "doorward-" + e.From,
 			from: e.From, to: e.To, mode: e.Mode}
 		switch e.From {

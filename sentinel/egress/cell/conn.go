@@ -28,8 +28,7 @@ type conn struct {
 	ctx    context.Context // ends with it
 	cancel context.CancelFunc
 	down   *net.TCPConn
-	src    source // reads down, until its bytes go on untouched
-	client netip.AddrPort
+	src    source       // reads down, until its bytes go on untouched
 	last   atomic.Int64 // when a byte came last, either way; nanoseconds since 1970
 
 	mu      sync.Mutex   // guards what follows
@@ -102,11 +101,9 @@ func (k *conn) serve() {
 	defer k.s.over(k)
 	defer k.down.Close()
 	local, ok := k.down.LocalAddr().(*net.TCPAddr)
-	remote, ok2 := k.down.RemoteAddr().(*net.TCPAddr)
-	if !ok || !ok2 {
+	if !ok {
 		return
 	}
-	k.client = remote.AddrPort()
 	if local.Port == 53 {
 		k.s.serveDNS(k.down)
 		return
@@ -153,8 +150,9 @@ func (k *conn) serve() {
 // decided anew.
 func (k *conn) reach(t target, a agreed, f front) (again bool) {
 	req := a.req()
-	if k.s.Opener != nil {
-		req.Task = k.s.Opener(k.client)
+	var err error
+	if req.Task, err = k.s.Opener(k.down); err != nil {
+		k.s.warn("nobody knows who opened a connection", daemon.KeyErr, err.Error())
 	}
 	k.undecided()
 	resp, refusal := k.ask(req)
@@ -174,7 +172,6 @@ func (k *conn) reach(t target, a agreed, f front) (again bool) {
 		return false
 	}
 	c := carriage{k: k, up: up}
-	var err error
 	if f.http != nil {
 		again, err = c.requests(t, a, f.http)
 	} else {

@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -43,8 +42,8 @@ type Server struct {
 	Names    *Names
 	// Ask asks sentinel; a *wire.Error is a refusal that the cell may read.
 	Ask func(context.Context, *wire.ConnectReq) (*wire.ConnectResp, error)
-	// Opener says who opened a connection from an address of the cell; zero where nobody knows.
-	Opener func(client netip.AddrPort) wire.Task
+	// Opener says who opened an accepted connection; where nobody knows, that is an error, and sentinel is asked without it.
+	Opener func(*net.TCPConn) (wire.Task, error)
 	// Report tells sentinel what became of a connection that it allowed; Full says that it is too far behind.
 	Report func(wire.SentReq)
 	Full   func() bool
@@ -59,7 +58,9 @@ type Server struct {
 
 // Serve serves the cell until ctx ends; it is a task for Process.Run.
 func (s *Server) Serve(ctx context.Context) error {
+	s.mu.Lock()
 	s.live = map[*conn]struct{}{}
+	s.mu.Unlock()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var tasks sync.WaitGroup

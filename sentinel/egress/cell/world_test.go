@@ -124,7 +124,9 @@ func newWorld(t testing.TB) *world {
 		},
 		Report: func(r wire.SentReq) { w.mu.Lock(); defer w.mu.Unlock(); w.reports = append(w.reports, r) },
 		Full:   func() bool { return false },
-		Opener: func(a netip.AddrPort) wire.Task { return wire.Task{PID: uint32(a.Port()), Program: "test"} },
+		Opener: func(c *net.TCPConn) (wire.Task, error) {
+			return wire.Task{PID: uint32(c.RemoteAddr().(*net.TCPAddr).Port), Program: "test"}, nil
+		},
 		Dialer: &guard.Dialer{Resolver: w, Own: func() ([]netip.Addr, error) { return nil, nil }},
 	}
 	var err error

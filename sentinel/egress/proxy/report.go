@@ -51,7 +51,7 @@ func NewReporter(c *daemon.Client, log *slog.Logger, instance string) *Reporter 
 
 // Report sends one report if sentinel is there, and keeps it until it is answered.
 func (r *Reporter) Report(s wire.SentReq) {
-	if s.Grant == "" && r.owed.Load() >= reportFull/4 {
+	if s.Grant == "" && s.Conn == "" && r.owed.Load() >= reportFull/4 {
 		// Nonsense of a worker must not use up the room that the others' requests need.
 		if n := r.dropped.Add(1); n&(n-1) == 0 {
 			r.Log.Error("reports of requests without a grant are dropped", daemon.KeyCount, n, daemon.KeyVendor, s.Worker)

@@ -27,7 +27,7 @@ func TestEveryUnitIsActive(t *testing.T) {
 	units := append([]string{"doorward.target", "doorward-worker@dav.socket", "doorward-worker@github.socket",
 		"doorward-cell-worker@dav.socket", "doorward-cell-worker@github.socket"}, services...)
 	for _, e := range wire.Graph() {
-		if e.To != "worker" {
+		if e.To != "worker" && e.Name != "egress-cell" { // of those there is one for each cell
 			units = append(units, "doorward-"+e.Name+".socket")
 		}
 	}
@@ -42,6 +42,9 @@ func TestEverySocketIsAsTheTableHasIt(t *testing.T) {
 	group := map[string]string{"worker": "doorward-workers", "doorward": "doorward", "connector": "root"}
 	want := map[string]string{}
 	for _, e := range wire.Graph() {
+		if e.Name == "egress-cell" {
+			continue
+		}
 		g := group[e.From]
 		if g == "" {
 			g = "doorward-" + e.From
@@ -108,7 +111,7 @@ func TestADaemonSeesOfRunOnlyItsRows(t *testing.T) {
 			want = append(want, "systemd/notify")
 		}
 		for _, e := range wire.Graph() {
-			if e.From != client {
+			if e.From != client || e.Name == "egress-cell" {
 				continue
 			}
 			for _, vendor := range []string{"dav", "github"} {
