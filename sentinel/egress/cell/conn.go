@@ -112,7 +112,7 @@ func (k *conn) serve() {
 	t, refusal := targetOf(local.AddrPort(), k.s.Names.Name)
 	to := t.String()
 	if refusal != nil {
-		to = local.AddrPort().String()
+		to = netip.AddrPortFrom(local.AddrPort().Addr().Unmap(), uint16(local.Port)).String()
 	}
 	for wait := false; ; {
 		f, err := k.src.front(wait)
@@ -126,6 +126,7 @@ func (k *conn) serve() {
 		}
 		switch {
 		case refusal != nil:
+			k.s.refusedHere(to, refusal)
 			k.refuse(to, f, refusal)
 			return
 		case a.page:
@@ -298,6 +299,7 @@ func (k *conn) unread(to string, err error) {
 	} else if begins == "" && isHTTP(k.src.b) == httpYes {
 		begins = wire.BeginsHTTP
 	}
+	k.s.refusedHere(to, e)
 	k.refuse(to, front{begins: begins}, e)
 }
 

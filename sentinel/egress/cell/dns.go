@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/doorward/doorward/internal/daemon"
+	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/sentinel/egress/guard"
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
@@ -192,10 +193,11 @@ func (s *Server) serveDNS(c net.Conn) {
 	}
 }
 
-// addrOf is the lookup of this cell.
+// addrOf is the lookup of this cell. Who asks for names without end may be trying to say something by them.
 func (s *Server) addrOf(name guard.Host) (v4, v6 netip.Addr, err error) {
-	if v4, v6, err = s.Names.Of(name); err != nil && s.brake.ok() {
-		s.Log.Warn("a name gets no address", daemon.KeyCell, s.Cell, daemon.KeyErr, err.Error())
+	if v4, v6, err = s.Names.Of(name); err != nil {
+		s.warn("a name gets no address", daemon.KeyErr, err.Error())
+		s.refusedHere(name.String(), wire.Refuse(wire.CodeTooMany, err.Error(), ""))
 	}
 	return v4, v6, err
 }

@@ -51,7 +51,8 @@ type Server struct {
 	Log    *slog.Logger
 
 	refused refusals
-	brake   brake
+	brake   brake      // of the log
+	tells   brake      // of refusals on the record
 	mu      sync.Mutex // guards what follows
 	live    map[*conn]struct{}
 }
@@ -171,13 +172,20 @@ func (s *Server) Cut(_ context.Context, _ *daemon.Call, ref *wire.GrantRef) (*wi
 	return &wire.Empty{}, nil
 }
 
+// refusedHere puts a refusal on the record of which sentinel knows nothing, as far as a flood of them lets it.
+func (s *Server) refusedHere(host string, e *wire.Error) {
+	if s.tells.ok() {
+		s.Report(wire.SentReq{Host: host, Err: e})
+	}
+}
+
 func (s *Server) warn(msg string, args ...any) {
 	if s.brake.ok() {
 		s.Log.Warn(msg, append([]any{daemon.KeyCell, s.Cell}, args...)...)
 	}
 }
 
-// brake lets 20 lines of log through at once, and one each half second.
+// brake lets 20 things through at once, and one more each half second.
 type brake struct {
 	mu sync.Mutex
 	b  bucket

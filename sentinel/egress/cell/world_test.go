@@ -268,7 +268,7 @@ func (w *world) sent(n int) []wire.SentReq {
 func (w *world) command(name string, args ...string) *exec.Cmd {
 	script := fmt.Sprintf("mount --bind %s /etc/resolv.conf && exec \"$0\" \"$@\"", w.resolv)
 	words := append([]string{"--net=" + w.ns.path, "unshare", "-m", "sh", "-c", script, name}, args...)
-	cmd := exec.Command("nsenter", words...)
+	cmd := exec.Command("timeout", append([]string{"-k", "1", "90", "nsenter"}, words...)...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LANG=C"}
 	return cmd
 }
