@@ -122,8 +122,8 @@ type (
 // MaxWitness bounds in bytes the answers of which egress tells the digest.
 const MaxWitness = 16 << 20
 
-// SentReq is egress -> sentinel, verb sent: what became of one request, or of one connection of a cell. A refusal has Err
-// and no Status. It is sent again until it is answered: Instance (of this run of egress) and Seq tell a repeated one.
+// SentReq is egress -> sentinel, verb sent: what became of one request, or of one connection of a cell. A refusal has Err and no
+// Status. It is sent again until it is answered: Instance (of this run of egress) and Seq tell a repeated one.
 type SentReq struct {
 	Instance string `msgpack:"is,omitempty"`
 	Seq      uint64 `msgpack:"q,omitempty"`
