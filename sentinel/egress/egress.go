@@ -13,6 +13,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"runtime/debug"
@@ -26,6 +27,7 @@ import (
 	"github.com/doorward/doorward/sentinel/egress/cell"
 	"github.com/doorward/doorward/sentinel/egress/guard"
 	"github.com/doorward/doorward/sentinel/egress/proxy"
+	"golang.org/x/sys/unix"
 )
 
 // Run is the daemon: of workers, or with the name of a cell behind the program's, of that cell.
@@ -87,7 +89,11 @@ func ofCell(ctx context.Context, p *daemon.Process, name string, record *daemon.
 	if err != nil {
 		return err
 	}
-	names, err := cell.OpenNames(p.Dirs.State, p.Log)
+	network, err := networkOf(tcp)
+	if err != nil {
+		return err
+	}
+	names, err := cell.OpenNames(p.Dirs.State, network, p.Log)
 	if err != nil {
 		return err
 	}
@@ -119,4 +125,19 @@ func ofCell(ctx context.Context, p *daemon.Process, name string, record *daemon.
 		return err
 	}
 	return p.Run(ctx, s.Serve, control.Serve, record.Run, reports.Run)
+}
+
+// networkOf is the cookie of the network namespace that a listener is in.
+func networkOf(ln *net.TCPListener) (cookie uint64, err error) {
+	raw, err := ln.SyscallConn()
+	if err != nil {
+		return 0, fmt.Errorf("ask for the cell's network: %w", err)
+	}
+	cerr := raw.Control(func(fd uintptr) {
+		cookie, err = unix.GetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	})
+	if err = errors.Join(err, cerr); err != nil {
+		return 0, fmt.Errorf("ask for the cell's network: %w", err)
+	}
+	return cookie, nil
 }

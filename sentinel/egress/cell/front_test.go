@@ -195,7 +195,9 @@ func TestWhatIsForAProxyDoesNotGoOn(t *testing.T) {
 			"GET /a HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n"},
 		{"", "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n",
 			"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n"},
-		{"", "GET / HTTP/1.1\r\nHost: a.test\r\nUpgrade: h2c\r\n\r\n", "GET / HTTP/1.1\r\nHost: a.test\r\nUpgrade: h2c\r\n\r\n"},
+		{"", "GET / HTTP/1.1\r\nHost: a.test\r\nUpgrade: h2c\r\n\r\n", "GET / HTTP/1.1\r\nHost: a.test\r\n\r\n"},
+		{"", "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: upgrade\r\nUpgrade: WebSocket\r\n\r\n",
+			"GET / HTTP/1.1\r\nHost: a.test\r\nConnection: upgrade\r\nUpgrade: WebSocket\r\n\r\n"},
 	} {
 		h, _, err := parseHTTP([]byte(c.in))
 		if err != nil {

@@ -24,7 +24,8 @@ type httpHead struct {
 	Host    string // of the Host field as written; empty where there is none
 	Version string // HTTP/1.0 or HTTP/1.1
 	Length  int64  // of the body in bytes; -1 is chunked
-	Upgrade string // the protocol that is asked for, in lower case; empty where none is
+	Upgrade string // websocket where that is asked for; another protocol is not
+	strip   bool   // there is an Upgrade to something else, or by half
 	size    int    // of the head in bytes
 	lines   []string
 }
@@ -117,20 +118,20 @@ func parseHTTP(b []byte) (h *httpHead, more bool, err error) {
 		return bad("the length of its body is said twice")
 	case count["upgrade"] > 1:
 		return bad("Upgrade twice")
-	case !upgrades:
-		h.Upgrade = ""
+	case !upgrades || h.Upgrade != "websocket":
+		h.Upgrade, h.strip = "", count["upgrade"] > 0
 	}
 	return h, false, nil
 }
 
-// write gives the head as it goes on: untouched, but for what is meant for a proxy, and for an upgrade to HTTP/2, in which
-// each stream could name another host. target takes the place of its own where it is not empty.
+// write gives the head as it goes on: untouched, but for what is meant for a proxy, and for an upgrade to anything but
+// WebSocket, such as HTTP/2, in which each stream could name another host. target takes the place of its own where it is not empty.
 func (h *httpHead) write(raw []byte, target string) []byte {
 	drop := map[string]bool{}
 	if target != "" {
 		drop["proxy-connection"], drop["proxy-authorization"] = true, true
 	}
-	if h.Upgrade != "" && h.Upgrade != "websocket" {
+	if h.strip {
 		drop["upgrade"], drop["http2-settings"] = true, true
 	}
 	if len(drop) == 0 {

@@ -14,8 +14,8 @@ import (
 	"github.com/doorward/doorward/sentinel/egress/guard"
 )
 
-// Bounds of the names of one cell. Whoever runs in it chooses the names, and none is ever taken away, so that an address
-// never comes to stand for another name.
+// Bounds of the names of one cell. Whoever runs in it chooses the names, and none is taken away as long as its network is
+// there, so that an address never comes to stand for another name.
 const (
 	maxNames      = 1 << 16 // in all
 	maxNameBytes  = 4 << 20 // of all names together
@@ -52,10 +52,11 @@ type Names struct {
 	said  bool // that the table is full
 }
 
-// OpenNames reads the table of the state directory dir, or begins one. A file that no run of this program left is an
-// error: the table would give old addresses to other names.
-func OpenNames(dir string, log *slog.Logger) (*Names, error) {
-	file, list, err := openNamesFile(dir)
+// OpenNames reads the table of the state directory dir, or begins one. network is the cookie of the cell's network namespace
+// (SO_NETNS_COOKIE, socket(7)): a table of another one is dropped, since nobody in this one was told of it. A file that no run
+// of this program left is an error: the table would give old addresses to other names.
+func OpenNames(dir string, network uint64, log *slog.Logger) (*Names, error) {
+	file, list, err := openNamesFile(dir, network)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +85,7 @@ func (n *Names) Of(name guard.Host) (v4, v6 netip.Addr, err error) {
 			return v4, v6, fmt.Errorf("give a name its address: %q is no name", s)
 		case len(n.list) >= maxNames || n.bytes+len(s) > maxNameBytes:
 			if !n.said {
-				n.log.Error("a cell has used up its names; new ones get no address until its state is removed",
+				n.log.Error("a cell has used up its names; new ones get no address until its network is made anew",
 					daemon.KeyCount, len(n.list))
 				n.said = true
 			}

@@ -21,7 +21,7 @@ var quiet = slog.New(slog.DiscardHandler)
 
 func openNames(t testing.TB, dir string) *Names {
 	t.Helper()
-	n, err := OpenNames(dir, quiet)
+	n, err := OpenNames(dir, 7, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,16 +144,45 @@ func TestTheBucketFillsAgain(t *testing.T) {
 	}
 }
 
+func TestATableOfAnotherNetworkIsDropped(t *testing.T) {
+	dir := t.TempDir()
+	n := openNames(t, dir)
+	first, _, err := n.Of(host(t, "a.test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = n.Close()
+	if n, err = OpenNames(dir, 8, quiet); err != nil {
+		t.Fatal(err)
+	}
+	if name, ok := n.Name(first); ok {
+		t.Errorf("%s is still %s", first, name)
+	}
+	if a, _, err := n.Of(host(t, "b.test")); err != nil || a != first {
+		t.Errorf("the first name of a new network has %s, %v", a, err)
+	}
+	_ = n.Close()
+	if n, err = OpenNames(dir, 8, quiet); err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	if name, ok := n.Name(first); !ok || name != "b.test" {
+		t.Errorf("after a restart %s is %q", first, name)
+	}
+}
+
 func TestOneEgressHasTheTable(t *testing.T) {
 	dir := t.TempDir()
 	openNames(t, dir)
-	if _, err := OpenNames(dir, quiet); err == nil {
+	if _, err := OpenNames(dir, 7, quiet); err == nil {
 		t.Error("opened twice")
 	}
-	if _, err := OpenNames("", quiet); err == nil {
+	if _, err := OpenNames("", 7, quiet); err == nil {
 		t.Error("opened nowhere")
 	}
 }
+
+var testHead = namesHeadOf(7)
 
 func line(name string) string { return nameSum(name) + " " + name + "\n" }
 
@@ -165,23 +194,29 @@ func TestTheTablesFileIsReadStrictly(t *testing.T) {
 		good       int // -1: an error
 	}{
 		{"nothing", "", nil, 0},
-		{"a part of the first line", namesHead[:7], nil, 0},
-		{"no names", namesHead, nil, len(namesHead)},
-		{"two", namesHead + a + b, []string{"a.test", "b.test"}, len(namesHead + a + b)},
-		{"torn", namesHead + a + b[:len(b)-3], []string{"a.test"}, len(namesHead + a)},
-		{"torn before its line feed", namesHead + a + b[:len(b)-1], []string{"a.test"}, len(namesHead + a)},
-		{"zeros, as a loss of power leaves them", namesHead + a + strings.Repeat("\x00", 100), []string{"a.test"}, len(namesHead + a)},
-		{"a wrong line before a right one", namesHead + "x\n" + a, nil, -1},
-		{"a changed name", namesHead + strings.Replace(a, "a.test", "c.test", 1) + b, nil, -1},
-		{"the same twice", namesHead + a + a, nil, -1},
-		{"another version", "doorward names 2\n" + a, nil, -1},
+		{"a part of the first line", testHead[:7], nil, 0},
+		{"no names", testHead, nil, len(testHead)},
+		{"two", testHead + a + b, []string{"a.test", "b.test"}, len(testHead + a + b)},
+		{"torn", testHead + a + b[:len(b)-3], []string{"a.test"}, len(testHead + a)},
+		{"torn before its line feed", testHead + a + b[:len(b)-1], []string{"a.test"}, len(testHead + a)},
+		{"zeros, as a loss of power leaves them", testHead + a + strings.Repeat("\x00", 100), []string{"a.test"}, len(testHead + a)},
+		{"a wrong line before a right one", testHead + "x\n" + a, nil, -1},
+		{"a changed name", testHead + strings.Replace(a, "a.test", "c.test", 1) + b, nil, -1},
+		{"the same twice", testHead + a + a, nil, -1},
+		{"another version", strings.Replace(testHead, "1", "2", 1) + a, nil, -1},
+		{"no network", "doorward names 1\n" + a, nil, -1},
+		{"a network in capitals", "doorward names 1 00000000000000AF\n" + a, nil, -1},
+		{"a first line cut off in its network", testHead[:20], nil, 0},
 		{"no version", a, nil, -1},
-		{"not canonical", namesHead + line("A.test") + a, nil, -1},
-		{"a final dot", namesHead + line("a.test.") + a, nil, -1},
-		{"an address", namesHead + line("127.0.0.1") + a, nil, -1},
+		{"not canonical", testHead + line("A.test") + a, nil, -1},
+		{"a final dot", testHead + line("a.test.") + a, nil, -1},
+		{"an address", testHead + line("127.0.0.1") + a, nil, -1},
 		{"too long", strings.Repeat("x", maxNamesFile+1), nil, -1},
 	} {
-		list, good, err := parseNames([]byte(c.file))
+		network, list, good, err := parseNames([]byte(c.file))
+		if want := uint64(7); good > 0 && network != want || good <= 0 && network != 0 {
+			t.Errorf("%s: network %d", c.what, network)
+		}
 		if (err != nil) != (c.good < 0) || err == nil && (good != c.good || !slices.Equal(list, c.want)) || err != nil && list != nil {
 			t.Errorf("%s: %q, %d, %v", c.what, list, good, err)
 		}
@@ -191,40 +226,40 @@ func TestTheTablesFileIsReadStrictly(t *testing.T) {
 func TestATornTailIsDroppedAndWrittenOver(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "names")
-	if err := os.WriteFile(path, []byte(namesHead+line("a.test")+"0123"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(testHead+line("a.test")+"0123"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	n := openNames(t, dir)
 	if _, _, err := n.Of(host(t, "b.test")); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := os.ReadFile(path); err != nil || string(b) != namesHead+line("a.test")+line("b.test") {
+	if b, err := os.ReadFile(path); err != nil || string(b) != testHead+line("a.test")+line("b.test") {
 		t.Errorf("%q, %v", b, err)
 	}
 	_ = n.Close()
 	if err := os.WriteFile(path, []byte("something else\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenNames(dir, quiet); !errors.Is(err, errNamesFile) {
+	if _, err := OpenNames(dir, 7, quiet); !errors.Is(err, errNamesFile) {
 		t.Errorf("a foreign file: %v", err)
 	}
 }
 
 func FuzzNamesFile(f *testing.F) {
-	f.Add([]byte(namesHead + line("a.test") + line("b-_.test")))
-	f.Add([]byte(namesHead + line("a.test") + "0123"))
+	f.Add([]byte(testHead + line("a.test") + line("b-_.test")))
+	f.Add([]byte(testHead + line("a.test") + "0123"))
 	f.Add([]byte("doorward"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		list, good, err := parseNames(b)
+		network, list, good, err := parseNames(b)
 		if err != nil {
-			if list != nil || good != 0 {
+			if list != nil || good != 0 || network != 0 {
 				t.Errorf("an error with a list")
 			}
 			return
 		}
 		want := ""
 		if good > 0 {
-			want = namesHead
+			want = namesHeadOf(network)
 		}
 		for _, name := range list {
 			want += line(name)

@@ -11,19 +11,24 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/doorward/doorward/sentinel/egress/guard"
 	"golang.org/x/sys/unix"
 )
 
-// The table's file has a first line that says what it is, and then one line for each name in order: the CRC-32 (IEEE) of
-// the name in eight hex digits, a blank, the name. It is never synced: who still knows an address after a loss of power
-// began after it.
+// The table's file has a first line that says what it is and of which network, and then one line for each name in order: the
+// CRC-32 (IEEE) of the name in eight hex digits, a blank, the name. It is never synced: who still knows an address after a
+// loss of power began after it.
 const (
-	namesHead = "doorward names 1\n"
+	namesVersion = "doorward names 1 "
+	namesHead    = len(namesVersion) + 16 + 1 // bytes of the first line
 	// maxNamesFile bounds the file in bytes.
-	maxNamesFile = len(namesHead) + maxNameBytes + 10*maxNames
+	maxNamesFile = namesHead + maxNameBytes + 10*maxNames
 )
+
+// namesHeadOf is the first line; network is the cookie of the cell's network namespace, in 16 hex digits.
+func namesHeadOf(network uint64) string { return fmt.Sprintf("%s%016x\n", namesVersion, network) }
 
 // errNamesFile is wrapped by every refusal of a file's content.
 var errNamesFile = errors.New("not a table of names that this version wrote")
@@ -35,7 +40,8 @@ type namesFile struct {
 	torn bool // a line could not be written whole and not be taken back
 }
 
-func openNamesFile(dir string) (*namesFile, []string, error) {
+// openNamesFile opens the file of dir, and drops what it has of another network.
+func openNamesFile(dir string, network uint64) (*namesFile, []string, error) {
 	bad := func(err error) (*namesFile, []string, error) {
 		return nil, nil, fmt.Errorf("open the table of the cell's names: %w", err)
 	}
@@ -57,9 +63,12 @@ func openNamesFile(dir string) (*namesFile, []string, error) {
 	if err != nil {
 		return fail(err)
 	}
-	list, good, err := parseNames(b)
+	of, list, good, err := parseNames(b)
 	if err != nil {
 		return fail(fmt.Errorf("%w; move %s away to begin a new one", err, f.Name()))
+	}
+	if of != network {
+		list, good = nil, 0
 	}
 	if good < len(b) { // a torn tail
 		if err := f.Truncate(int64(good)); err != nil {
@@ -68,7 +77,7 @@ func openNamesFile(dir string) (*namesFile, []string, error) {
 	}
 	n := &namesFile{f: f, size: int64(good)}
 	if good == 0 {
-		if err := n.write(namesHead); err != nil {
+		if err := n.write(namesHeadOf(network)); err != nil {
 			return fail(err)
 		}
 	}
@@ -77,21 +86,25 @@ func openNamesFile(dir string) (*namesFile, []string, error) {
 
 // parseNames reads a whole file. good is how many of its bytes are kept: behind them nothing stands but what one write
 // that was cut off could have left. A wrong line before a right one is an error.
-func parseNames(b []byte) (list []string, good int, err error) {
-	bad := func(line int, why string) ([]string, int, error) {
-		return nil, 0, fmt.Errorf("line %d: %s: %w", line, why, errNamesFile)
+func parseNames(b []byte) (network uint64, list []string, good int, err error) {
+	bad := func(line int, why string) (uint64, []string, int, error) {
+		return 0, nil, 0, fmt.Errorf("line %d: %s: %w", line, why, errNamesFile)
 	}
 	if len(b) > maxNamesFile {
 		return bad(1, "longer than the bounds allow")
 	}
-	if len(b) < len(namesHead) && bytes.HasPrefix([]byte(namesHead), b) {
-		return nil, 0, nil
+	if len(b) < namesHead && (len(b) <= len(namesVersion) && strings.HasPrefix(namesVersion, string(b)) ||
+		bytes.HasPrefix(b, []byte(namesVersion))) {
+		return 0, nil, 0, nil // its first write was cut off
 	}
-	rest, ok := bytes.CutPrefix(b, []byte(namesHead))
+	rest, ok := bytes.CutPrefix(b, []byte(namesVersion))
 	if !ok {
 		return bad(1, "another version")
 	}
-	good = len(namesHead)
+	if network, err = strconv.ParseUint(string(rest[:16]), 16, 64); err != nil || namesHeadOf(network) != string(b[:namesHead]) {
+		return bad(1, "no network")
+	}
+	good, rest = namesHead, b[namesHead:]
 	seen, total, torn := map[string]bool{}, 0, false
 	for no := 2; len(rest) > 0; no++ {
 		line, after, whole := bytes.Cut(rest, []byte("\n"))
@@ -113,7 +126,7 @@ func parseNames(b []byte) (list []string, good int, err error) {
 		list = append(list, name)
 		good += len(line) + 1
 	}
-	return list, good, nil
+	return network, list, good, nil
 }
 
 func parseNameLine(line []byte) (string, bool) {

@@ -16,8 +16,9 @@ const pumpBytes = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([pumpBytes]byte) }}
 
-// pump carries bytes from one connection to the other until the first ends; it does not pass the end on. tell is told of
-// each piece. by is the one whose error it is.
+// pump carries bytes from one connection to the other until the first ends; the end itself it leaves to the caller. tell is
+// told of each piece. by is the one whose error it is. It is no slower than splice(2), see BenchmarkCarry, which would take a
+// pipe for each direction.
 func pump(to, from *net.TCPConn, tell func(int)) (by *net.TCPConn, err error) {
 	for {
 		buf, n, err := piece(from, pumpBytes)
