@@ -231,6 +231,67 @@ func TestEG08_AnAddressOfTheClientsChoiceIsNotTheNames(t *testing.T) {
 	}
 }
 
+// EG-04: however a host is written, sentinel is asked for one form of it, or not at all.
+func TestEG04_OneFormOfAName(t *testing.T) {
+	w := newWorld(t)
+	at := w.addr("bad.test", 80)
+	for written, want := range map[string]int{"bad.test": 1, "BAD.test": 1, "bad.test.": 1, "bad.test:80": 1, "bad.test..": 0, "bad.test:": 0,
+		"bad.test:443": 0, ".bad.test": 0, "bad%2etest": 0} {
+		before := len(w.questions())
+		c := w.dial(at)
+		fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", written)
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil || resp.StatusCode != map[int]int{1: 403, 0: 421}[want] {
+			t.Errorf("%s: %+v, %v", written, resp, err)
+		}
+		q := w.questions()[before:]
+		if len(q) != want || want == 1 && q[0].Name != "bad.test" {
+			t.Errorf("%s: asked %+v", written, q)
+		}
+	}
+}
+
+// HT-04: HTTP/2 as gRPC uses it: ALPN is between client and server, and trailers arrive. In the clear it is no HTTP/1.
+func TestHT04_HTTP2AndTrailers(t *testing.T) {
+	w := newWorld(t)
+	port := w.serveTLS(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Trailer", "Grpc-Status")
+		rw.Header().Set("Content-Type", "application/grpc")
+		if r.URL.Path == "/stream" {
+			_, _ = io.Copy(rw, r.Body)
+		}
+		rw.Header().Set("Grpc-Status", "7")
+	}), "vendor-a.test")
+	tr := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: w.roots()},
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return w.dial(w.addr("vendor-a.test", port)), nil
+		}}
+	defer tr.CloseIdleConnections()
+	for _, path := range []string{"/unary", "/stream"} {
+		req, err := http.NewRequestWithContext(t.Context(), "POST", fmt.Sprintf("https://vendor-a.test:%d%s", port, path), strings.NewReader("message"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := tr.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || resp.ProtoMajor != 2 || resp.Trailer.Get("Grpc-Status") != "7" || path == "/stream" && string(body) != "message" {
+			t.Errorf("%s: %+v, %q, %v", path, resp, body, err)
+		}
+	}
+	c := w.dial(w.addr("vendor-b.test", 80))
+	_, _ = io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+	if b, err := io.ReadAll(c); err != nil || len(b) > 0 {
+		t.Errorf("HTTP/2 in the clear is answered by %q, %v", b, err)
+	}
+	if q := w.questions(); q[len(q)-1].Begins != wire.BeginsOther {
+		t.Errorf("asked %+v", q[len(q)-1])
+	}
+}
+
 // EG-12: UDP that is no DNS finds nobody, and is told so at once.
 func TestEG12_QUICFallsBackAtOnce(t *testing.T) {
 	w := newWorld(t)
