@@ -29,10 +29,15 @@ type canary struct {
 	try  func() error
 }
 
-// canaries are tried in a network of their own that is made as a cell's is. What needs a capability that the canary's unit does
-// not have is not among them, since then not the gate would refuse it; tests try that.
+// canaries are tried in a network of their own that is made as a cell's is.
 var canaries = []canary{
-	{"a socket of UDP-Lite", "socket", func() error { return closed(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_UDPLITE)) }},
+	{"a socket of Multipath TCP or UDP-Lite", "socket", func() error {
+		err := closed(unix.Socket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP))
+		if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.ENOPROTOOPT) { // built without it, or switched off
+			err = closed(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_UDPLITE))
+		}
+		return err
+	}},
 	{"UDP to port 443", "udp", func() error { return udpTo(netip.MustParseAddrPort("198.18.0.9:443"), nil) }},
 	{"UDP of IPv6 to port 443", "udp", func() error { return udpTo(netip.MustParseAddrPort("[2001:db8::9]:443"), nil) }},
 	{"a source route", "option", func() error {
@@ -48,6 +53,7 @@ var canaries = []canary{
 
 // looseRoute is a source route by 198.18.0.9 and recordRoute has room for one address (RFC 791, options 131 and 7), each behind a
 // no-operation so that it ends at a word. With a message, the kernel gives the first to nobody without CAP_NET_RAW (seen on 6.18).
+// The canary's unit has it, so that not the kernel itself refuses what the gate is to refuse.
 var (
 	looseRoute  = []byte{1, 131, 7, 4, 198, 18, 0, 9}
 	recordRoute = []byte{1, 7, 7, 4, 0, 0, 0, 0}

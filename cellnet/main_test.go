@@ -56,7 +56,7 @@ func TestTheCommandAsItsUnitsRunIt(t *testing.T) {
 		}
 		return cmd.ProcessState.ExitCode(), said.String()
 	}
-	const bpf, net, try = "-all,+sys_admin,+chown", "-all,+sys_admin,+net_admin,+chown", "-all,+sys_admin,+net_admin"
+	const bpf, net, try = "-all,+sys_admin,+chown", "-all,+sys_admin,+net_admin,+chown", "-all,+sys_admin,+net_admin,+net_raw"
 	for _, step := range []struct {
 		caps  string
 		code  int
