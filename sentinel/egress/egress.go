@@ -71,12 +71,17 @@ func ofWorkers(ctx context.Context, p *daemon.Process, record *daemon.Client, re
 	return p.Run(ctx, s.Serve, control.Serve, record.Run, reports.Run)
 }
 
+// memoryGoal, in bytes, is below MemoryMax= of the unit: a cell that uses all of its connections at once has the collector
+// work, and does not have the kernel end its egress.
+const memoryGoal = 384 << 20
+
 // ofCell takes the cell's connections: what arrives before its listener is in the kernel's map is refused there.
 func ofCell(ctx context.Context, p *daemon.Process, name string, record *daemon.Client, reports *proxy.Reporter,
 	dialer *guard.Dialer) error {
 	if name == "" || len(name) > 32 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "" { // it is part of paths
 		return fmt.Errorf("read the cell's name %q: want 1 to 32 of a-z and 0-9", name)
 	}
+	debug.SetMemoryLimit(memoryGoal)
 	tcp, err := p.TCPListener("cell-tcp")
 	if err != nil {
 		return err

@@ -428,10 +428,15 @@ func TestCL01_OrdinaryClients(t *testing.T) {
 		{"python3", "-c", "import sys,ssl,urllib.request as u; print(u.urlopen(sys.argv[1],context=ssl.create_default_context(cafile=sys.argv[2])).read().decode())"},
 		{"node", "-e", "const [,u,ca]=process.argv; require('https').get(u,{ca:require('fs').readFileSync(ca)},r=>r.pipe(process.stdout))"},
 		{"git", "ls-remote"},
+		{"env", "NODE_EXTRA_CA_CERTS=" + w.bundle, "node", "-e", "fetch(process.argv[1]).then(r=>r.text()).then(console.log)"},
 	} {
 		t.Run(client[0], func(t *testing.T) {
-			if _, err := exec.LookPath(client[0]); err != nil {
-				t.Skipf("%s skipped: not installed", client[0])
+			program := client[0]
+			if program == "env" {
+				program = client[2]
+			}
+			if _, err := exec.LookPath(program); err != nil {
+				t.Skipf("%s skipped: not installed", program)
 			}
 			args := append(client[1:], url, w.bundle)
 			if client[0] == "git" {
@@ -443,7 +448,7 @@ func TestCL01_OrdinaryClients(t *testing.T) {
 			if len(q) <= before || q[len(q)-1].Name != "vendor-a.test" {
 				t.Errorf("asked %+v", q)
 			}
-			want := "HTTP/1.1 GET vendor-a.test"
+			want := "GET vendor-a.test"
 			if client[0] == "git" { // whose server this is not
 				want, err = "not valid: is this a git repository", nil
 			}
@@ -997,6 +1002,39 @@ func TestCutEndsWhatItNames(t *testing.T) {
 	}
 }
 
+func TestAnIdleConnectionEnds(t *testing.T) {
+	w := newWorld(t)
+	ln := w.beyond()
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() { defer c.Close(); _, _ = io.Copy(c, c) }()
+		}
+	}()
+	c := w.dial(w.addr("vendor-a.test", w.site("vendor-a.test", ln.Addr())))
+	echo := func() error {
+		_, err := c.Write([]byte("\x00"))
+		if err == nil {
+			_, err = io.ReadFull(c, make([]byte, 1))
+		}
+		return err
+	}
+	if err := echo(); err != nil {
+		t.Fatal(err)
+	}
+	w.s.endIdle(time.Now().Add(idleTime - time.Minute))
+	if err := echo(); err != nil {
+		t.Errorf("within the time: %v", err)
+	}
+	w.s.endIdle(time.Now().Add(idleTime + time.Minute))
+	if err := echo(); err == nil {
+		t.Error("it goes on")
+	}
+}
+
 func TestEG16_WithoutSentinelNothingLeaves(t *testing.T) {
 	w := newWorld(t)
 	port := w.serveHTTP(http.HandlerFunc(echo), "vendor-a.test")
@@ -1075,6 +1113,16 @@ func TestEG10_TheResolverIsEveryAddress(t *testing.T) {
 				t.Errorf("%v: %s", err, out)
 			}
 		})
+	}
+	r := &net.Resolver{PreferGo: true, Dial: func(_ context.Context, network, _ string) (c net.Conn, err error) {
+		w.ns.within(func() { c, err = net.Dial(network, "198.18.0.1:53") })
+		return c, err
+	}}
+	if a, err := r.LookupNetIP(t.Context(), "ip", "vendor-a.test."); err != nil || len(a) != 2 {
+		t.Errorf("Go's resolver: %v, %v", a, err)
+	}
+	if txt, err := r.LookupTXT(t.Context(), "vendor-a.test."); err == nil {
+		t.Errorf("Go's resolver: TXT %q", txt)
 	}
 	if n := len(w.questions()); n != 0 {
 		t.Errorf("sentinel was asked %d times by look-ups", n)

@@ -12,7 +12,7 @@ import (
 )
 
 // pumpBytes is how much is carried at a time. A direction has such a buffer only while bytes are on their way.
-const pumpBytes = 64 << 10
+const pumpBytes = 32 << 10
 
 var buffers = sync.Pool{New: func() any { return new([pumpBytes]byte) }}
 

@@ -157,10 +157,12 @@ func (s *Server) sweep(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case now := <-tick.C:
-			s.end(func(k *conn) bool { return k.idle(now) > idleTime })
+			s.endIdle(now)
 		}
 	}
 }
+
+func (s *Server) endIdle(now time.Time) { s.end(func(k *conn) bool { return k.idle(now) > idleTime }) }
 
 // Cut handles verb cut of sentinel: it ends the connections that ref names, those too that are still being decided. A grant
 // is the ID or the Under of a ConnectResp; all, or the cell, is every connection.
