@@ -6,9 +6,11 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -186,6 +188,49 @@ func TestWhoOpenedAConnection(t *testing.T) {
 	}
 }
 
+// A hundred thousand connections of one process are all let through to egress and fill nothing: of the next one, by another process,
+// it is known who opened it.
+func TestManyConnectionsFillNothing(t *testing.T) {
+	p := paths(t)
+	ns := cell(t, p, "work")
+	ln := egress(t, p, "work", ns)
+	who, err := openers.Open(p.BPF + openersPin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer who.Close()
+	accepted := make(chan int)
+	go func() {
+		n := 0
+		for ; n < many; n++ {
+			c, err := ln.AcceptTCP()
+			if err != nil {
+				break
+			}
+			_ = c.Close()
+		}
+		accepted <- n
+	}()
+	if c := probeIn(t, p.within(), ns, "many connections"); c.Errno != 0 {
+		t.Fatal(c.Where)
+	}
+	if n := <-accepted; n != many {
+		t.Errorf("%d arrive", n)
+	}
+	c := probeIn(t, p.within(), ns, "TCP")
+	conn, err := ln.AcceptTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if task, err := who.Of(conn); err != nil || task.Cgroup != c.cgroup || task.Start/10_000_000 != ticks(t, c.cmd.Process.Pid) {
+		t.Errorf("%+v, %v", task, err)
+	}
+	if n, err := p.Gated(); err != nil || n["tcp"] != many+1 || n["no-entry"]+n["no-storage"] != 0 {
+		t.Errorf("%v, %v", n, err)
+	}
+}
+
 // ticks is when a process began, in hundredths of a second since boot (proc_pid_stat(5), field 22).
 func ticks(t *testing.T, pid int) uint64 {
 	t.Helper()
@@ -234,6 +279,33 @@ var others = []attempt{
 		return l.Detach()
 	}},
 	{name: "canary", try: func() error { return Paths{Netns: os.Args[1], BPF: os.Args[2], Slice: os.Args[3]}.Canary() }},
+	{name: "a network of its own", try: func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+		for _, words := range []string{"link set lo up", "link add v0 type veth peer name v1", "link set v0 up", "link set v1 up",
+			"addr add 203.0.113.1/24 dev v0", "neigh replace 203.0.113.2 lladdr " + outMAC + " dev v0", "route add default via 203.0.113.2"} {
+			if out, err := exec.Command("ip", strings.Fields(words)...).CombinedOutput(); err != nil {
+				return fmt.Errorf("ip %s: %s", words, out)
+			}
+		}
+		return open(ip4, dgram, 0, "9.0.0.1:53")()
+	}},
+	{name: "many connections", try: func() error {
+		for i := range many {
+			s, err := unix.Socket(ip4, stream|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				return fmt.Errorf("socket %d: %w", i, err)
+			}
+			_ = unix.SetsockoptLinger(s, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // and so no port waits
+			_, at := sockaddr(fmt.Sprintf("198.18.%d.%d:443", 1+i>>8&63, i&255))                  // ports are counted by destination
+			if err := unix.Connect(s, at); err != nil {
+				return fmt.Errorf("connect %d: %w", i, err)
+			}
+			_ = unix.Close(s)
+		}
+		return nil
+	}},
 	{name: "flood", try: func() error {
 		for range flood - 1 {
 			_ = send(ip4, dgram, 0, 0, raw4(ip4, "9.0.0.99:443"))()
@@ -242,7 +314,10 @@ var others = []attempt{
 	}},
 }
 
-const flood = 800
+const (
+	flood = 800
+	many  = 100_000 // more than the map of openers holds
+)
 
 // byID asks for what the kernel has loaded by its number, of which it has some among the first.
 func byID(call int) func() error {
@@ -307,6 +382,22 @@ func TestAPacketWithExtensionHeadersIsRefusedOnLo(t *testing.T) {
 	}
 	if n, err := p.Gated(); err != nil || n["header"] != 2 {
 		t.Errorf("%v, %v", n, err)
+	}
+}
+
+// In a network that a program of a cell makes itself, with an interface and a way, the gate holds as well; a process that joined it
+// with a way out would find it closed. Control: beside the slice the packet goes.
+func TestTheGateHoldsInANetworkOfACellsOwn(t *testing.T) {
+	p := paths(t)
+	ns := cell(t, p, "work")
+	if c := probeIn(t, p.within(), ns, "a network of its own"); c.Errno != refusedByUs {
+		t.Errorf("%v (%s)", c.Errno, c.Where)
+	}
+	if n, err := p.Gated(); err != nil || n["out"] == 0 {
+		t.Errorf("%v, %v", n, err)
+	}
+	if c := probeIn(t, p.beside(), ns, "a network of its own"); c.Errno != 0 {
+		t.Errorf("control: %v (%s)", c.Errno, c.Where)
 	}
 }
 
