@@ -385,8 +385,8 @@ func TestAPacketWithExtensionHeadersIsRefusedOnLo(t *testing.T) {
 	}
 }
 
-// In a network that a program of a cell makes itself, with an interface and a way, the gate holds as well; a process that joined it
-// with a way out would find it closed. Control: beside the slice the packet goes.
+// In a network that a program of a cell makes itself, with an interface and a way, the gate holds as well. Control: beside the slice
+// the packet goes.
 func TestTheGateHoldsInANetworkOfACellsOwn(t *testing.T) {
 	p := paths(t)
 	ns := cell(t, p, "work")
