@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/doorward/doorward/internal/describe"
+	"github.com/doorward/doorward/internal/wire"
 )
 
 // fleet is n connectors of 20 methods, and a person's file with two rules of their own for each.
@@ -96,6 +97,18 @@ func BenchmarkCompile200(b *testing.B) {
 	for b.Loop() {
 		if _, err := Compile(s.files, s.descs); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkConnect is the decision on a connection that a set allows.
+func BenchmarkConnect(b *testing.B) {
+	s := mustSet(b, someSites)
+	x := target(b, "deb.debian.org:443")
+	for b.Loop() {
+		c := s.ConnectCall(&Connect{Target: x, Begins: wire.BeginsTLS, Cell: "dev", Session: "run-1", Now: testNow})
+		if d := s.Decide(c, nil); d.Verdict != Allow {
+			b.Fatalf("%+v", d)
 		}
 	}
 }

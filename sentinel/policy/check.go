@@ -40,6 +40,33 @@ func (s *Set) Check() []*Problem {
 			out = append(out, note(o.mark, fmt.Sprintf("held back to %q by %s", x, LimitsFile)))
 		}
 	}
+	return append(out, s.checkSites()...)
+}
+
+// checkSites says where a line about sites is held back by the limits, as a whole or for some of its hosts.
+func (s *Set) checkSites() []*Problem {
+	var out []*Problem
+	for _, r := range s.settings.sites.all() {
+		if r.set == "" && r.host == "" && !r.addr.IsValid() {
+			continue
+		}
+		patterns := compiled[r.set]
+		if r.set == "" {
+			patterns = []pattern{r.pattern}
+		}
+		for _, p := range patterns {
+			t := Target{Name: p.host, Addr: p.addr, Port: p.port}
+			if p.port == 0 {
+				t.Port = 443
+			}
+			if p.below {
+				t.Name = "any." + p.host
+			}
+			if l := s.siteLevel(t); l.capped && s.settings.sites.of(t) == r {
+				out = append(out, note(r.mark, fmt.Sprintf("%s is held back to %s by %s", p.String(), l.level, l.by)))
+			}
+		}
+	}
 	return out
 }
 

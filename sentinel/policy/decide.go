@@ -68,6 +68,9 @@ func (s *Set) judge(c *Call) Decision {
 		return deny(wire.CodeUnknownMethod, "no such method")
 	}
 	ms := s.slices[c.Connector.Vendor][c.Method.Name]
+	if c.site != nil {
+		ms = s.connect
+	}
 	if ms == nil {
 		return deny(wire.CodeUnknownMethod, "no such method is installed")
 	}
@@ -90,7 +93,11 @@ func (s *Set) judge(c *Call) Decision {
 func (s *Set) evaluate(ms *methodSlice, c *Call, facts types.RecordMap, approved bool) (Verdict, []outcome) {
 	facts[factApproved] = types.Boolean(approved)
 	account := cedar.NewEntityUID(typeAccount, types.String(c.Connector.Vendor+"/"+c.Account))
-	yes, diag := cedar.Authorize(ms.rules, &world{ms.entities, account, c.Connector.Vendor}, cedar.Request{
+	parents := types.NewEntityUIDSet(cedar.NewEntityUID(typeConnector, types.String(c.Connector.Vendor)))
+	if c.site != nil {
+		account, parents = cedar.NewEntityUID(typeSite, types.String(c.Account)), c.site.parent
+	}
+	yes, diag := cedar.Authorize(ms.rules, &world{ms.entities, account, parents}, cedar.Request{
 		Principal: cedar.NewEntityUID(typeCell, types.String(c.Cell)),
 		Action:    ms.action,
 		Resource:  account,
@@ -127,11 +134,12 @@ type outcome struct {
 	err  string
 }
 
-// world is the entities of one call: the action and its group, made at load, and the account in its connector.
+// world is the entities of one call: the action and its group, made at load, and the account in its connector, or the site
+// in its sets.
 type world struct {
 	actions types.EntityMap
 	account types.EntityUID
-	vendor  string
+	parents types.EntityUIDSet
 }
 
 // Get makes world a types.EntityGetter.
@@ -140,8 +148,7 @@ func (w *world) Get(uid types.EntityUID) (types.Entity, bool) {
 		return e, true
 	}
 	if uid == w.account {
-		return types.Entity{UID: uid, Parents: types.NewEntityUIDSet(
-			cedar.NewEntityUID(typeConnector, types.String(w.vendor)))}, true
+		return types.Entity{UID: uid, Parents: w.parents}, true
 	}
 	return types.Entity{}, false
 }
@@ -173,6 +180,9 @@ func (s *Set) decision(c *Call, v Verdict, by []outcome) Decision {
 	case Deny:
 		if len(by) == 0 {
 			d.Code, d.Reason = wire.CodeNotAllowed, "no policy permits it"
+			if c.site != nil && c.site.Name == "" {
+				d.Reason = "it is an address, and only names are asked about"
+			}
 		}
 		d.Next = "do something else; a person can change the policy"
 	}

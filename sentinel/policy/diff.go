@@ -7,8 +7,10 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/doorward/doorward/internal/describe"
+	"github.com/doorward/doorward/internal/wire"
 )
 
 // Change is one difference between two sets.
@@ -37,6 +39,7 @@ func Diff(old, new *Set) []Change {
 		diffPrivate(vendor, old.settings.connectors[vendor], new.settings.connectors[vendor], add)
 		diffClass(vendor, old, new, add)
 	}
+	diffSites(old, new, add)
 	diffNumbers(old, new, add)
 	for _, d := range union(setOf(old.settings.organisation), setOf(new.settings.organisation)) {
 		switch a, b := slices.Contains(old.settings.organisation, d), slices.Contains(new.settings.organisation, d); {
@@ -125,6 +128,136 @@ func diffPrivate(vendor string, old, new *connectorSettings, add adder) {
 			add(false, "%s private: %s no longer counts as private", vendor, t)
 		}
 	}
+}
+
+// diffSites compares how far connections go. Between the names and ports that lines of either set speak of nothing
+// changes, so one of each kind is enough: every host that is named, one below each `*.`, and one that no line names.
+func diffSites(old, new *Set, add adder) {
+	hosts, ports, other := probes(old, new)
+	var order []string
+	groups := map[string][]string{}
+	widens := map[string]bool{}
+	note := func(words string, a level, b methodLevel) {
+		key := fmt.Sprintf("%s, now %s%s", a, b.level, because(b))
+		if groups[key] == nil {
+			order = append(order, key)
+		}
+		groups[key] = append(groups[key], words)
+		widens[key] = b.level > a
+	}
+	for _, h := range hosts {
+		for _, port := range ports {
+			words := h.words + portWords(port, other)
+			usual := Target{Name: h.Name, Addr: h.Addr, Port: port}
+			diffPermits(words, old.permits(usual), new.permits(usual), add)
+			var changes []siteChange
+			for _, begins := range []string{wire.BeginsTLS, wire.BeginsHTTP, wire.BeginsOther} {
+				t := Target{h.Name, h.Addr, port, begins}
+				if a, b := old.siteLevel(t).level, new.siteLevel(t); a != b.level {
+					changes = append(changes, siteChange{begins, a, b})
+				}
+			}
+			for i, c := range changes {
+				switch same := len(changes) == 3 && c.like(&changes[0]) && changes[1].like(&changes[2]); {
+				case same && i > 0:
+				case same, port == 443 && c.begins == wire.BeginsTLS, port == 80 && c.begins == wire.BeginsHTTP:
+					note(words, c.from, c.to)
+				default:
+					note(words+" by "+beginsWords(c.begins), c.from, c.to)
+				}
+			}
+		}
+	}
+	for _, key := range order {
+		add(widens[key], "connect %s: %s", strings.Join(groups[key], ", "), key)
+	}
+}
+
+func diffPermits(words string, old, new []string, add adder) {
+	for _, a := range union(setOf(old), setOf(new)) {
+		switch was, is := slices.Contains(old, a), slices.Contains(new, a); {
+		case !was:
+			add(true, "connect %s: may be dialled at %s, which is not public", words, a)
+		case !is:
+			add(false, "connect %s: may no longer be dialled at %s", words, a)
+		}
+	}
+}
+
+// siteChange is a change of what begins in one way at one port of one host.
+type siteChange struct {
+	begins string
+	from   level
+	to     methodLevel
+}
+
+func (c *siteChange) like(o *siteChange) bool { return c.from == o.from && c.to == o.to }
+
+func beginsWords(b string) string {
+	switch b {
+	case wire.BeginsTLS:
+		return "TLS"
+	case wire.BeginsHTTP:
+		return "HTTP in the clear"
+	default:
+		return "what is neither TLS nor HTTP"
+	}
+}
+
+// probe stands for all connections that are alike.
+type probe struct {
+	Target
+	words string
+}
+
+func portWords(port, other uint16) string {
+	switch port {
+	case 443:
+		return ""
+	case other:
+		return " (other ports)"
+	default:
+		return fmt.Sprintf(" (port %d)", port)
+	}
+}
+
+// probes are the hosts and ports to be compared; other is the one that stands for every port that no line names.
+func probes(sets ...*Set) (list []probe, at []uint16, other uint16) {
+	ports := map[uint16]bool{443: true, 80: true}
+	hosts := map[string]probe{}
+	const fresh = "any-name-that-no-line-has" // a label
+	see := func(p pattern) {
+		if p.port != 0 {
+			ports[p.port] = true
+		}
+		p.port = 0
+		t := Target{Name: p.host, Addr: p.addr}
+		if p.below {
+			t.Name = fresh + "." + p.host
+		}
+		hosts[p.String()] = probe{t, p.String()}
+	}
+	for _, s := range sets {
+		for _, r := range s.siteLines() {
+			if r.set == "" && r.host == "" && !r.addr.IsValid() {
+				continue
+			}
+			if r.set == "" {
+				see(r.pattern)
+			}
+			for _, p := range compiled[r.set] {
+				see(p)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(hosts)) {
+		list = append(list, hosts[name])
+	}
+	list = append(list, probe{Target{Name: fresh + ".invalid"}, "other sites"})
+	for other = 1; ports[other]; other++ {
+	}
+	ports[other] = true
+	return list, slices.Sorted(maps.Keys(ports)), other
 }
 
 func diffNumbers(old, new *Set, add adder) {

@@ -17,15 +17,16 @@ func TestDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	doc := string(b)
-	for _, f := range facts() {
+	all := append(facts(), connectFacts()...)
+	for _, f := range all {
 		typ := strings.NewReplacer("Set<", "Set of ", ">", "").Replace(f.typ)
 		if !strings.Contains(doc, "| `"+f.name+"` | "+typ+" |") {
 			t.Errorf("no fact %s of type %s", f.name, typ)
 		}
 	}
 	if got := strings.Count(doc, "` | String |") + strings.Count(doc, "` | Bool |") + strings.Count(doc, "` | Long |") +
-		strings.Count(doc, "` | Set of String |") + strings.Count(doc, "` | datetime |"); got != len(facts())+1 {
-		t.Errorf("%d facts in the table, there are %d and approved", got, len(facts()))
+		strings.Count(doc, "` | Set of String |") + strings.Count(doc, "` | datetime |"); got != len(all)+1 {
+		t.Errorf("%d facts in the table, there are %d and approved", got, len(all))
 	}
 	toml, cedar := fenced(doc, "toml"), fenced(doc, "cedar")
 	if len(toml) != 2 || len(cedar) != 1 {
@@ -46,7 +47,8 @@ func TestDocs(t *testing.T) {
 	}
 	var top, tables []string // in policy.toml, examples of top-level keys stand below those of tables
 	for _, l := range strings.Split(uncomment(DefaultPolicy(), "#   "), "\n") {
-		if len(tables) > 0 && !strings.HasPrefix(l, "organisation") && !strings.HasPrefix(l, "bulk") || strings.HasPrefix(l,
+		if len(tables) > 0 && !strings.HasPrefix(l, "organisation") && !strings.HasPrefix(l, "bulk") &&
+			!strings.HasPrefix(l, "sites") && !strings.HasPrefix(l, "other-sites") || strings.HasPrefix(l,
 			"[") {
 			tables = append(tables, l)
 		} else {
@@ -77,7 +79,7 @@ func TestTheManualPage(t *testing.T) {
 		said := map[string]bool{}
 		for _, m := range terms.FindAllStringSubmatch(parts[title], -1) {
 			for _, key := range strings.Split(m[1], ", ") {
-				if key = strings.Trim(key, "`"); !strings.HasPrefix(key, "[connector.github") {
+				if key = strings.Trim(key, "`"); !strings.HasPrefix(key, "[") {
 					said[key] = true
 				}
 			}
@@ -91,7 +93,7 @@ func TestTheManualPage(t *testing.T) {
 		for key := range said {
 			t.Errorf("%s names %s, which is no key", title, key)
 		}
-		for _, table := range []string{"[connector.github]", "[connector.github.method]"} {
+		for _, table := range []string{"[connector.github]", "[connector.github.method]", "[site.\"example.org\"]"} {
 			if !strings.Contains(parts[title], table) {
 				t.Errorf("%s has no %s", title, table)
 			}

@@ -13,11 +13,20 @@ import (
 // Explain says in lines for a person what would become of a call and what decides it.
 func (s *Set) Explain(c *Call, grants []wire.Grant) []string {
 	d := s.Decide(c, grants)
-	out := []string{fmt.Sprintf("%s %s, account %s, for cell %s: %s", c.Connector.Vendor, c.Method.Name, c.Account,
-		c.Cell, verdictWords(d.Verdict))}
+	what := fmt.Sprintf("%s %s, account %s", c.Connector.Vendor, c.Method.Name, c.Account)
+	if c.site != nil {
+		what = "a connection to " + c.Account
+	}
+	out := []string{fmt.Sprintf("%s, for cell %s: %s", what, c.Cell, verdictWords(d.Verdict))}
 	kind := fmt.Sprintf("it is a %s that reaches %s", c.Method.Class, reachWords(c.reach()))
 	if c.sensitive() {
 		kind += ", so it is sensitive"
+	}
+	if c.site != nil {
+		kind = "it is carried unread, and counts as a read"
+		if c.untrusted() {
+			kind = "it is carried unread, and counts as a write that everyone sees, since the cell has read what others wrote"
+		}
 	}
 	out = append(out, kind)
 	if len(c.Labels) > 0 {
@@ -29,7 +38,11 @@ func (s *Set) Explain(c *Call, grants []wire.Grant) []string {
 	if len(d.Policies) == 0 {
 		out = append(out, "decided by nothing: "+d.Reason)
 	}
-	if l := s.levels[c.Connector.Vendor][c.Method.Name]; l.capped {
+	l := s.levels[c.Connector.Vendor][c.Method.Name]
+	if c.site != nil {
+		l = s.siteLevel(c.site.Target)
+	}
+	if l.capped {
 		out = append(out, fmt.Sprintf("%s would give more, but %s is the admin's limit", l.said, l.by))
 	}
 	for _, m := range d.Misses {

@@ -36,6 +36,8 @@ type Call struct {
 	Now        time.Time
 	Reads      int64 // reads of this connector in this session so far, without this one
 	ReadBytes  int64 // bytes of their answers
+
+	site *site // of a connection, see Set.ConnectCall
 }
 
 func (c *Call) reach() string {
@@ -189,7 +191,7 @@ func (s *Set) outside(c *Call) bool {
 
 // bulk says whether a read comes after more of them than go unasked.
 func (s *Set) bulk(c *Call) bool {
-	return c.Method.Class == describe.Read && (c.Reads >= s.ceiling.BulkReads || c.ReadBytes >= s.ceiling.BulkBytes)
+	return c.site == nil && c.Method.Class == describe.Read && (c.Reads >= s.ceiling.BulkReads || c.ReadBytes >= s.ceiling.BulkBytes)
 }
 
 // arguments is the record of a call's arguments, of those in list.

@@ -39,11 +39,23 @@ func holds(t *testing.T, s *Set) {
 		}
 		s.List(d.Vendor, Call{Cell: "dev", Account: "home", Now: testNow}, nil)
 	}
+	for _, site := range []string{"example.org:443", "www.example.org:80", "deb.debian.org:443", "192.0.2.7:443", "other.example:22"} {
+		x := target(t, site)
+		for _, l := range [][]string{nil, {wire.LabelUntrusted}} {
+			d := s.Decide(s.ConnectCall(&Connect{Target: x, Begins: wire.BeginsTLS, Cell: "dev", Labels: l, Now: testNow}), nil)
+			if d.Verdict == Allow && (l != nil || s.siteLevel(x).level != allow) {
+				t.Fatalf("%s %v goes unasked: %+v", site, l, d)
+			}
+			if s.siteLevel(x).level == off && x.Name != "" && d.Verdict != Deny {
+				t.Fatalf("%s is off and not denied: %+v", site, d)
+			}
+		}
+	}
 	s.Check()
 }
 
 func FuzzSettings(f *testing.F) {
-	for _, seed := range []string{"", dontAsk, methods, everyTime, string(DefaultPolicy()), string(DefaultLimits()),
+	for _, seed := range []string{"", dontAsk, methods, everyTime, someSites, string(DefaultPolicy()), string(DefaultLimits()),
 		"connector.github.method = {issues=\"ask\", repos='off'}", "organisation=[\"a.org\"]\nbulk-reads=0x10",
 		"\"connector\".'github'.\"s\\u0065tting\" = \"\"\"dont-ask\"\"\""} {
 		f.Add(seed, "")

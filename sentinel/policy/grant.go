@@ -40,7 +40,7 @@ func (s *Set) Covers(g *wire.Grant, c *Call) (bool, string) {
 		return false, why
 	}
 	switch sensitive := c.sensitive(); {
-	case c.untrusted() && sensitive:
+	case c.untrusted() && sensitive && c.site == nil:
 		return false, "the caller has read what others wrote, and no grant covers a sensitive call then"
 	case c.untrusted() && !g.Tainted:
 		return false, "the caller has read what others wrote, and it is not for that"
@@ -48,10 +48,16 @@ func (s *Set) Covers(g *wire.Grant, c *Call) (bool, string) {
 		return false, "it does not say how many reads it is for"
 	case sensitive && g.Kind == Standing:
 		return false, "it is a standing one, and none covers a sensitive call"
-	case sensitive:
+	case sensitive && c.site == nil:
 		if missing := unlimited(g, c.Method); missing != "" {
 			return false, missing
 		}
+	}
+	if c.site != nil {
+		if begins := grantBegins(g); begins == "" || begins != c.site.begins {
+			return false, "it is for connections that begin otherwise"
+		}
+		return true, ""
 	}
 	for i := range g.Limits {
 		if why := fits(&g.Limits[i], c); why != "" {

@@ -32,6 +32,10 @@ type limits struct {
 	always     map[string]mark // class to where it is said
 	settings   map[string]methodLimit
 	methods    map[string]methodLimit // "vendor method"
+	only       siteRules              // of `sites`: what is not in it is off
+	onlySites  mark                   // empty without that line
+	sites      siteRules
+	changed    []*siteRule // sets that are not what they were when the policy was decided
 }
 
 type methodLimit struct {
@@ -89,12 +93,40 @@ func (l *limits) form(descs []*describe.Connector) form {
 				return nil
 			})
 		},
+		"sites": func(key word, v *value) error {
+			var names []string
+			err := v.eachText(func(w word) error {
+				names = append(names, w.text)
+				if setOfName(w.text) != nil {
+					l.only.sets = append(l.only.sets, siteRule{set: w.text, mark: mark{w.place, "sites"}})
+					return nil
+				}
+				p, err := parsePattern(w.text)
+				if err != nil {
+					return w.problem("no set of sites %q%s; nor a site: %v", w.text, meant(w.text, setNames()), err)
+				}
+				return l.only.add(siteRule{pattern: p, mark: mark{w.place, "sites"}})
+			})
+			l.onlySites = mark{key.place, fmt.Sprintf("sites = [%s]", strings.Join(names, ", "))}
+			return err
+		},
+		"other-sites": func(key word, v *value) (err error) {
+			l.sites.other, err = otherSites(key, v)
+			return err
+		},
 		"terminal-approvals":   func(_ word, v *value) (err error) { l.TerminalApprovals, err = v.wantBool(); return },
 		"pending":              number(&l.Pending, 50),
 		"grant-days":           number(&l.GrantDays, 90),
 		"sensitive-grant-days": number(&l.SensitiveGrantDays, 7),
 		"bulk-reads":           number(&l.BulkReads, 1<<20),
 		"bulk-bytes":           number(&l.BulkBytes, 1<<40),
+	}
+	f.site = func(p pattern, key word, v *value) error {
+		x, err := v.choose("ask", "off")
+		if err != nil {
+			return err
+		}
+		return l.sites.add(siteRule{pattern: p, level: levelOf(x), mark: mark{key.place, fmt.Sprintf("site %s = %q", p.String(), x)}})
 	}
 	f.setting = func(c *describe.Connector, key word, v *value) error {
 		x, err := v.choose(AskEveryTime, AskBeforeChanges, DontAsk)

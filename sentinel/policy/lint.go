@@ -11,6 +11,7 @@ import (
 	"github.com/cedar-policy/cedar-go/x/exp/ast"
 
 	"github.com/doorward/doorward/internal/describe"
+	"github.com/doorward/doorward/internal/wire"
 )
 
 // lint finds misspelt names in a person's policy that the validator takes: to it `context.arguments has rpo` and
@@ -32,6 +33,11 @@ func (s *Set) lint(file string, text []byte, r *rule) error {
 		l.facts = append(l.facts, f.name)
 	}
 	l.facts = append(l.facts, factArguments, factApproved)
+	if r.appliesConnect() {
+		for _, f := range connectFacts() {
+			l.facts = append(l.facts, f.name)
+		}
+	}
 	for _, c := range s.descs {
 		for i := range c.Methods {
 			if r.applies(c.Vendor, c.Methods[i].Name) {
@@ -81,7 +87,7 @@ func (l *lint) ofScope(n ast.IsScopeNode) {
 }
 
 func (l *lint) entityType(t types.EntityType) {
-	all := []string{typeCell, typeAccount, typeConnector, typeAction}
+	all := []string{typeCell, typeAccount, typeConnector, typeAction, typeSite, typeSiteSet}
 	if !slices.Contains(all, string(t)) {
 		l.fault(string(t), "no entity type %s%s", t, meant(string(t), all))
 	}
@@ -91,7 +97,7 @@ func (l *lint) entity(e types.EntityUID) {
 	id := string(e.ID)
 	switch e.Type {
 	case typeAction:
-		var all []string
+		all := []string{actionConnect}
 		for _, c := range l.descs {
 			all = append(all, c.Vendor)
 			for _, m := range methodNames(c) {
@@ -110,6 +116,12 @@ func (l *lint) entity(e types.EntityUID) {
 			return
 		}
 		l.known(vendor, "connector", l.vendors())
+	case typeSite:
+		if t, err := ParseSite(id); err != nil || t.String() != id {
+			l.fault(id, "a site is Site::\"example.org:443\", in lower case and with its port")
+		}
+	case typeSiteSet:
+		l.known(id, "set of sites", setNames())
 	default:
 		l.entityType(e.Type)
 	}
@@ -219,7 +231,7 @@ func (l *lint) lowered(n ast.IsNode) bool {
 	case !ok:
 		return false
 	case isContext(a.Arg):
-		return slices.Contains([]string{"recipients", "recipientDomains", "firstTime"}, string(a.Value))
+		return slices.Contains([]string{"recipients", "recipientDomains", "firstTime", "name"}, string(a.Value))
 	case isArguments(a.Arg):
 		return slices.ContainsFunc(l.scope, func(m *describe.Method) bool {
 			arg, ok := m.Arg(string(a.Value))
@@ -245,9 +257,11 @@ func (l *lint) choices(fact string) []string {
 	case "weekday":
 		return []string{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
 	case "connector":
-		return l.vendors()
+		return append(l.vendors(), SiteConnector)
+	case "begins":
+		return []string{wire.BeginsTLS, wire.BeginsHTTP, wire.BeginsOther}
 	case "method":
-		var all []string
+		all := []string{SiteMethod}
 		for _, m := range l.scope {
 			all = append(all, m.Name)
 		}

@@ -85,6 +85,51 @@ func (s *Set) Validate(g wire.Grant, sensitive bool, now time.Time) (wire.Grant,
 	return g, nil
 }
 
+// ValidateSite is Validate for a grant of a site. One that also holds after the cell has read what others wrote is held to
+// what grants of sensitive calls are: what is sent there then, strangers may have worded.
+func (s *Set) ValidateSite(g wire.Grant, now time.Time) (wire.Grant, error) {
+	fail := func(format string, a ...any) (wire.Grant, error) {
+		return wire.Grant{}, fmt.Errorf("grant: "+format, a...)
+	}
+	t, err := ParseSite(g.Account)
+	switch {
+	case g.Connector != SiteConnector || g.Method != SiteMethod:
+		return fail("%s %s is no connection to a site", g.Connector, g.Method)
+	case err != nil:
+		return fail("%w", err)
+	case t.String() != g.Account:
+		return fail("site %q is written %s", clipped(g.Account), t)
+	case !nameOK(g.Cell):
+		return fail("cell %q", g.Cell)
+	case g.Kind == Once:
+		return fail("programs open more than one connection; take session, until or standing")
+	case grantBegins(&g) == "":
+		return fail("of a site there is one limit, which is with what a connection begins, and it stays as it is on the card")
+	case g.Count != 0:
+		return fail("connections are not counted")
+	case g.Used != 0 || g.LastUse != 0 || g.Revoked != 0:
+		return fail("a new one has not been used or revoked")
+	}
+	if err := s.validTime(&g, g.Tainted, now); err != nil {
+		return fail("%w", err)
+	}
+	g.Made = now.Unix()
+	g.Sentence = Sentence(&g, nil)
+	return g, nil
+}
+
+// grantBegins is with what the connections begin that a grant of a site is for; empty where it does not say.
+func grantBegins(g *wire.Grant) string {
+	if len(g.Limits) != 1 || g.Limits[0].Field != factBegins || len(g.Limits[0].Values) != 1 || g.Limits[0].Max != 0 {
+		return ""
+	}
+	switch b := g.Limits[0].Values[0]; b {
+	case wire.BeginsTLS, wire.BeginsHTTP, wire.BeginsOther:
+		return b
+	}
+	return ""
+}
+
 func (s *Set) validTime(g *wire.Grant, sensitive bool, now time.Time) error {
 	switch g.Kind {
 	case Once, Session:

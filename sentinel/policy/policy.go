@@ -43,6 +43,7 @@ type Set struct {
 	compiled string // Cedar of policy.toml and limits.toml
 	rules    []*rule
 	slices   map[string]map[string]*methodSlice
+	connect  *methodSlice // what connections are judged by
 }
 
 // methodSlice is what one method's calls are judged by, made ready at load.
@@ -75,7 +76,8 @@ func Compile(f Files, descs []*describe.Connector, limitFiles ...[]byte) (*Set, 
 }
 
 // Undecided is Compile, but the methods of changed ("vendor method") ask, whatever the files say of them: what the files
-// allow was decided about methods that meant something else. Names that there are not are passed over.
+// allow was decided about methods that meant something else. A name may also
+// be "sites" and that of a set of sites. Names that there are not are passed over.
 func Undecided(f Files, descs []*describe.Connector, changed []string, limitFiles ...[]byte) (*Set, error) {
 	s := &Set{files: maps.Clone(f), descs: slices.Clone(descs), levels: map[string]map[string]methodLevel{}}
 	slices.SortFunc(s.descs, func(a, b *describe.Connector) int { return strings.Compare(a.Vendor, b.Vendor) })
@@ -96,7 +98,12 @@ func Undecided(f Files, descs []*describe.Connector, changed []string, limitFile
 	if len(changed) > 0 {
 		l := noLimits()
 		for _, name := range changed {
-			l.methods[name] = methodLimit{"", ask, mark{place{file: "upgrade"}, name + " has changed since the policy was decided"}}
+			m := mark{place{file: "upgrade"}, name + " has changed since the policy was decided"}
+			if set, ok := strings.CutPrefix(name, setKey+" "); ok {
+				l.changed = append(l.changed, &siteRule{set: set, level: ask, mark: m})
+				continue
+			}
+			l.methods[name] = methodLimit{"", ask, m}
 		}
 		s.limits = append(s.limits, l)
 	}
@@ -118,10 +125,12 @@ func Undecided(f Files, descs []*describe.Connector, changed []string, limitFile
 			return l
 		})
 	}
+	s.compiled += s.compileSites()
 	if err := s.addRules(); err != nil {
 		return nil, err
 	}
 	s.cut()
+	s.cutConnect()
 	return s, nil
 }
 

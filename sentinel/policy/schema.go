@@ -21,6 +21,9 @@ const (
 	typeAccount   = "Account"
 	typeConnector = "Connector"
 	typeAction    = "Action"
+	typeSite      = "Site"     // "example.org:443", what a connection goes to
+	typeSiteSet   = "SiteSet"  // a named set that it is in
+	typeSiteRule  = "SiteRule" // the line of a file that speaks of it
 )
 
 func actionName(vendor, method string) string { return vendor + "." + method }
@@ -33,7 +36,14 @@ func schemaText(descs []*describe.Connector) string {
 	for _, f := range facts() {
 		context += fmt.Sprintf("\t\t%s: %s,\n", quote(f.name), f.typ)
 	}
-	s.WriteString("entity Cell;\nentity Connector;\nentity Account in [Connector];\n")
+	s.WriteString("entity Cell;\nentity Connector;\nentity Account in [Connector];\n" +
+		"entity SiteSet;\nentity SiteRule;\nentity Site in [SiteSet, SiteRule];\n")
+	fmt.Fprintf(&s, "\n// A connection of a cell's own program.\naction %s appliesTo {\n\tprincipal: [Cell],\n\tresource: [Site],\n"+
+		"\tcontext: {\n%s", quote(actionConnect), context)
+	for _, f := range connectFacts() {
+		fmt.Fprintf(&s, "\t\t%s: %s,\n", quote(f.name), f.typ)
+	}
+	fmt.Fprintf(&s, "\t\t%s: {}\n\t}\n};\n", factArguments)
 	for _, c := range descs {
 		fmt.Fprintf(&s, "\naction %s;\n", quote(c.Vendor))
 		for i := range c.Methods {

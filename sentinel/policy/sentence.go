@@ -15,7 +15,11 @@ import (
 // grant's method; nil where it is no longer installed.
 func Sentence(g *wire.Grant, m *describe.Method) string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "cell %s may %s with %s, account %s", g.Cell, g.Method, g.Connector, g.Account)
+	if g.Connector == SiteConnector {
+		fmt.Fprintf(&s, "programs of cell %s may connect to %s by %s", g.Cell, visible(g.Account), beginsWords(grantBegins(g)))
+	} else {
+		fmt.Fprintf(&s, "cell %s may %s with %s, account %s", g.Cell, g.Method, g.Connector, g.Account)
+	}
 	switch g.Kind {
 	case Once:
 		s.WriteString(", once more")
@@ -30,6 +34,9 @@ func Sentence(g *wire.Grant, m *describe.Method) string {
 		fmt.Fprintf(&s, ", %d times at most", g.Count)
 	}
 	for i, l := range g.Limits {
+		if g.Connector == SiteConnector {
+			break
+		}
 		s.WriteString([]string{"; only where ", " and "}[min(i, 1)])
 		s.WriteString(label(m, l.Field))
 		switch {
@@ -49,7 +56,10 @@ func Sentence(g *wire.Grant, m *describe.Method) string {
 			}
 		}
 	}
-	if len(g.Limits) == 0 {
+	switch {
+	case g.Connector == SiteConnector:
+		s.WriteString("; whatever they send there")
+	case len(g.Limits) == 0:
 		s.WriteString("; whatever its arguments are")
 	}
 	if g.Tainted {

@@ -58,6 +58,7 @@ type settings struct {
 	bulkReads    int64
 	bulkBytes    int64
 	connectors   map[string]*connectorSettings
+	sites        siteRules
 }
 
 type connectorSettings struct {
@@ -90,8 +91,12 @@ func parseSettings(b []byte, descs []*describe.Connector) (*settings, error) {
 	}
 	s := &settings{bulkReads: defaultBulkReads, bulkBytes: defaultBulkBytes,
 		connectors: map[string]*connectorSettings{}}
+	s.sites.other = siteRule{level: ask, mark: mark{place{file: "default"}, `other-sites = "ask"`}}
 	f := s.form(descs)
 	if err := f.walk(items); err != nil {
+		return nil, err
+	}
+	if err := s.sites.whole(); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -116,6 +121,34 @@ func (s *settings) form(descs []*describe.Connector) form {
 		},
 		"bulk-reads": func(_ word, v *value) (err error) { s.bulkReads, err = v.wantNumber(1 << 20); return },
 		"bulk-bytes": func(_ word, v *value) (err error) { s.bulkBytes, err = v.wantNumber(1 << 40); return },
+		"sites": func(_ word, v *value) error {
+			return v.eachText(func(w word) error {
+				if setOfName(w.text) == nil {
+					return w.problem("no set of sites %q%s; a single one stands in [site.%q]", w.text, meant(w.text, setNames()), w.text)
+				}
+				m := mark{w.place, fmt.Sprintf("sites %q", w.text)}
+				s.sites.sets = append(s.sites.sets, siteRule{set: w.text, level: allow, mark: m})
+				return nil
+			})
+		},
+		"other-sites": func(key word, v *value) (err error) {
+			s.sites.other, err = otherSites(key, v)
+			return err
+		},
+	}
+	f.site = func(p pattern, key word, v *value) error {
+		x, err := v.choose("allow", "ask", "off")
+		if err != nil {
+			return err
+		}
+		return s.sites.add(siteRule{pattern: p, level: levelOf(x), mark: mark{key.place, fmt.Sprintf("site %s = %q", p.String(), x)}})
+	}
+	f.permit = func(p pattern, key word, v *value) error {
+		list, err := readPermit(v)
+		if err != nil {
+			return err
+		}
+		return s.sites.add(siteRule{pattern: p, level: unsaid, permit: list, mark: mark{place: key.place}})
 	}
 	f.setting = func(c *describe.Connector, key word, v *value) error {
 		x, err := v.choose(AskEveryTime, AskBeforeChanges, DontAsk)
@@ -145,6 +178,15 @@ func (s *settings) form(descs []*describe.Connector) form {
 		})
 	}
 	return f
+}
+
+// otherSites is what becomes of names that no line names.
+func otherSites(key word, v *value) (siteRule, error) {
+	x, err := v.choose("ask", "off")
+	if err != nil {
+		return siteRule{}, err
+	}
+	return siteRule{level: levelOf(x), mark: mark{key.place, fmt.Sprintf("other-sites = %q", x)}}, nil
 }
 
 func levelOf(s string) level {

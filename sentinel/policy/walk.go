@@ -17,6 +17,8 @@ type form struct {
 	setting func(c *describe.Connector, key word, v *value) error
 	method  func(c *describe.Connector, m *describe.Method, key word, v *value) error
 	private func(c *describe.Connector, account word, v *value) error // nil: the file has no such table
+	site    func(p pattern, key word, v *value) error
+	permit  func(p pattern, key word, v *value) error // nil: a site has no such key
 }
 
 // walk hands every key to its place in the form and returns all faults together.
@@ -44,6 +46,9 @@ func (f *form) one(it item) error {
 			return it.path[1].problem("unknown key %q: %s is no table", it.path[1].text, key.text)
 		}
 		return set(key, it.val)
+	}
+	if key.text == "site" {
+		return f.ofSite(it)
 	}
 	if key.text != "connector" {
 		return f.unknownTop(key)
@@ -93,12 +98,42 @@ func (f *form) ofConnector(c *describe.Connector, it item) error {
 	return f.method(c, m, name, it.val)
 }
 
+// ofSite is [site."example.org"] with its keys.
+func (f *form) ofSite(it item) error {
+	if len(it.path) == 1 {
+		return header(it.path[0], it.val)
+	}
+	host := it.path[1]
+	p, err := parsePattern(host.text)
+	known := []string{"setting"}
+	if f.permit != nil {
+		known = append(known, "permit")
+	}
+	if err != nil && len(it.path) > 2 && !slices.Contains(known, it.path[2].text) {
+		return host.problem("no site %q: its name stands in quotes, as [site.\"example.org\"]", host.text)
+	}
+	if err != nil {
+		return host.problem("no site %v", err)
+	}
+	switch {
+	case len(it.path) == 2:
+		return header(host, it.val)
+	case !slices.Contains(known, it.path[2].text):
+		return it.path[2].problem("unknown key %q%s", it.path[2].text, meant(it.path[2].text, known))
+	case len(it.path) > 3:
+		return it.path[3].problem("unknown key %q: %s is no table", it.path[3].text, it.path[2].text)
+	case it.path[2].text == "permit":
+		return f.permit(p, it.path[2], it.val)
+	}
+	return f.site(p, it.path[2], it.val)
+}
+
 func (f *form) unknownTop(key word) error {
 	if f.connector(key.text) != nil {
 		return key.problem("unknown key %q; a connector stands in [connector.%s]", key.text, key.text)
 	}
 	known := slices.Sorted(maps.Keys(f.top))
-	return key.problem("unknown key %q%s", key.text, meant(key.text, append(known, "connector")))
+	return key.problem("unknown key %q%s", key.text, meant(key.text, append(known, "connector", "site")))
 }
 
 // header is a table's own line: it has no value.
