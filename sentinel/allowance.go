@@ -51,6 +51,15 @@ func (s *Sentinel) mayRecord(cell string, n int) bool {
 	return a.take(time.Now(), int64(n))
 }
 
+// spend takes n bytes that are written whether they were there or not: what comes next is refused until they are.
+func (s *Sentinel) spend(cell string, n int) {
+	a := s.allowance(cell)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.take(time.Now(), 0)
+	a.left -= int64(n)
+}
+
 // take: precondition: a.mu is held.
 func (a *allowance) take(now time.Time, n int64) bool {
 	if passed := now.Sub(a.at); passed > 0 {

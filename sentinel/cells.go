@@ -24,7 +24,8 @@ func (s *Sentinel) cellSession(ctx context.Context, c *daemon.Call, req *wire.Ce
 	}
 	ctx = context.WithoutCancel(ctx)
 	if req.Ended {
-		_, err := s.ledger.EndSession(ctx, sessionID(who), "it is over", "cells")
+		gone, err := s.ledger.EndSession(ctx, sessionID(who), "it is over", "cells")
+		s.cutEnded(gone)
 		if err != nil && !errors.Is(err, ledger.ErrNotFound) {
 			return nil, s.ledgerError(err)
 		}

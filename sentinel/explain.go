@@ -144,7 +144,9 @@ func (s *Sentinel) suppose(req *wire.PolicyReq) (*asker, []string) {
 	if req.Attended != nil {
 		from.attended = *req.Attended
 	}
-	from.reads = s.ledger.Reads(from.cell+"/"+from.session, req.Frame.Connector)
+	if req.Frame != nil {
+		from.reads = s.ledger.Reads(from.cell+"/"+from.session, req.Frame.Connector)
+	}
 	if req.Reads != nil {
 		from.reads.Count = int(*req.Reads)
 	}
@@ -158,10 +160,12 @@ func (s *Sentinel) suppose(req *wire.PolicyReq) (*asker, []string) {
 	if from.by != "" {
 		how += ", started by " + from.by
 	}
-	return from, append(lines, how+" (--attended, --unattended, --by suppose otherwise)",
-		fmt.Sprintf("%d reads of %s so far in that session, %d bytes (--reads, --read-bytes)", from.reads.Count,
-			req.Frame.Connector, from.reads.Bytes),
-		from.now.Format("Monday 2006-01-02 15:04")+" (--at)")
+	lines = append(lines, how+" (--attended, --unattended, --by suppose otherwise)")
+	if req.Frame != nil {
+		lines = append(lines, fmt.Sprintf("%d reads of %s so far in that session, %d bytes (--reads, --read-bytes)", from.reads.Count,
+			req.Frame.Connector, from.reads.Bytes))
+	}
+	return from, append(lines, from.now.Format("Monday 2006-01-02 15:04")+" (--at)")
 }
 
 // supposedGrants are the grants of who is supposed to ask; nobody has none.

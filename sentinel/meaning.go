@@ -30,6 +30,9 @@ const whyChanged = "the method has changed with an upgrade since the grant was g
 func (s *Sentinel) meaning(vendor, method string) string {
 	c := s.vendors[vendor]
 	if c == nil {
+		if vendor == siteConnector && method == policy.SiteMethod {
+			return siteMeaning
+		}
 		return ""
 	}
 	m, ok := c.Method(method)
@@ -45,9 +48,9 @@ func (s *Sentinel) meaning(vendor, method string) string {
 	return text
 }
 
-// meanings is what every installed method means now.
+// meanings is what every installed method means now, and which hosts the sets of sites have.
 func (s *Sentinel) meanings() map[string]string {
-	out := map[string]string{}
+	out := policy.SiteSets()
 	for _, c := range s.sorted {
 		for i := range c.Methods {
 			out[c.Vendor+" "+c.Methods[i].Name] = s.meaning(c.Vendor, c.Methods[i].Name)

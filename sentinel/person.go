@@ -22,7 +22,12 @@ import (
 func (s *Sentinel) pending(ctx context.Context, _ *daemon.Call, req *wire.ListFrom) (*wire.PendingResp, error) {
 	waiting := slices.DeleteFunc(s.ledger.Waiting(), func(w ledger.Waiting) bool { return w.State != ledger.Parked })
 	alike := map[string]int{}
-	shape := func(w *ledger.Waiting) string { return w.Cell + " " + w.Connector + " " + w.Method + " " + w.Account }
+	shape := func(w *ledger.Waiting) string {
+		if w.Connector == self && w.Method == widenSite { // by program, which stands last
+			return w.Cell + " " + widenSite + w.Dedup[strings.LastIndexByte(w.Dedup, '/')+1:]
+		}
+		return w.Cell + " " + w.Connector + " " + w.Method + " " + w.Account
+	}
 	for i := range waiting {
 		alike[shape(&waiting[i])]++
 	}
@@ -121,6 +126,9 @@ func (s *Sentinel) decideCard(ctx context.Context, c *daemon.Call, req *wire.Dec
 		}
 		s.forget(got.Spool)
 		s.changed(got)
+		if err := s.siteDenied(ctx, &got, by); err != nil {
+			return nil, s.ledgerError(err)
+		}
 		if req.Stop && got.Session != "" {
 			_, err := s.revoke(ctx, c, &wire.PersonRevokeReq{Session: got.Session})
 			if err != nil && codeOf(err) != wire.CodeNotFound { // it may have ended by itself
@@ -138,7 +146,13 @@ func (s *Sentinel) decideCard(ctx context.Context, c *daemon.Call, req *wire.Dec
 		return nil, s.ledgerError(err)
 	}
 	a := ledger.Approval{ID: req.ID, By: by, Hash: hex.EncodeToString(req.Hash), Scope: ledger.KindOnce}
-	if req.Grant != nil {
+	switch {
+	case call.Connector == self && call.Method == widenSite:
+		if a.Grant, err = s.approvedSite(&call, req.Grant); err != nil {
+			return nil, err
+		}
+		a.Scope = a.Grant.Kind
+	case req.Grant != nil:
 		g := *req.Grant
 		if g.Connector != call.Connector || g.Method != call.Method || g.Account != call.Account || g.Cell != call.Cell {
 			return nil, wire.Refuse(wire.CodeBadArgument, "the grant is for another connector, method, account or cell than the call", "")
@@ -214,7 +228,7 @@ func (s *Sentinel) revoke(ctx context.Context, c *daemon.Call, req *wire.PersonR
 	ctx = context.WithoutCancel(ctx) // a person who hangs up does not stop it halfway
 	by := actor(c.Peer)
 	named := func(c *ledger.Call) bool { // the calls that are taken back whatever they run under
-		return c.Connector != self && (req.Account != "" && c.Account == req.Account ||
+		return (c.Connector != self || c.Method == widenSite) && (req.Account != "" && c.Account == req.Account ||
 			req.Cell != "" && c.Cell == req.Cell || req.Session != "" && c.Session == req.Session)
 	}
 	gone, err := s.ledger.RevokeGrants(ctx, f, by, "a person revoked it")
@@ -253,6 +267,7 @@ func (s *Sentinel) revoke(ctx context.Context, c *daemon.Call, req *wire.PersonR
 		}
 	}
 	s.mu.Unlock()
+	r.Lines = append(r.Lines, s.cutSites(ctx, gone)...)
 	r.Lines = append(r.Lines, s.endAll(ctx, under, wire.CodeRevoked, "a person revoked it")...)
 	for _, l := range under {
 		r.MayHaveRun = append(r.MayHaveRun, s.mayHaveRun(ctx, l)...)

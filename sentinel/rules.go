@@ -183,7 +183,13 @@ func (s *Sentinel) policyVerb(ctx context.Context, c *daemon.Call, req *wire.Pol
 		return r, nil
 	case "state":
 		return &wire.PolicyResp{Lines: s.policyState(now)}, nil
+	case "sites":
+		return &wire.PolicyResp{Lines: policy.SetLines()}, nil
 	case "explain":
+		if req.Site != "" {
+			lines, err := s.explainSite(now, req)
+			return &wire.PolicyResp{Lines: lines}, err
+		}
 		if req.Frame == nil {
 			return nil, wire.Refuse(wire.CodeBadArgument, "no call to explain", "")
 		}

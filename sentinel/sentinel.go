@@ -46,6 +46,7 @@ type Sentinel struct {
 	freezer  *daemon.Client  // cells
 	lifetime context.Context // of the daemon: work that outlives its asker
 
+	conns      *connections
 	health     health
 	complained atomic.Int64 // when the log last said that the record cannot be written, seconds
 	unasked    atomic.Bool  // an account or a grant found no room to be put up for decision
@@ -63,6 +64,7 @@ type Sentinel struct {
 	executing map[string]bool           // calls that sentinel itself runs and whose answer is to come
 	news      map[string]*waiting       // by call
 	workers   map[string]*daemon.Client // by vendor
+	egresses  map[string]*daemon.Client // by cell
 	cells     map[string]*allowance     // by cell
 	judging   map[[2]string]int         // reads that are judged and have not begun, by session and connector
 	events    []wire.Event              // newest last
@@ -87,7 +89,7 @@ func Run(ctx context.Context, p *daemon.Process) error {
 	s := &Sentinel{log: p.Log, config: p.Dirs.Config, lifetime: ctx,
 		vendors: map[string]*describe.Connector{}, accounts: map[string]wire.Account{}, live: map[string]*live{},
 		cells: map[string]*allowance{}, executing: map[string]bool{}, news: map[string]*waiting{}, workers: map[string]*daemon.Client{},
-		judging: map[[2]string]int{}, eventNews: make(chan struct{})}
+		egresses: map[string]*daemon.Client{}, conns: newConnections(), judging: map[[2]string]int{}, eventNews: make(chan struct{})}
 	s.authd = &daemon.Client{Path: wire.PathAuthdSentinel, Name: "authd", Log: p.Log, Pushed: []daemon.Verb{
 		daemon.Pushed("accounts", s.accountsPushed).InOrder(),
 		daemon.Pushed("released", s.released).InOrder(),
@@ -155,8 +157,11 @@ func (s *Sentinel) servers(p *daemon.Process) ([]*daemon.Server, error) {
 			daemon.On("list", peer.Cells, s.list),
 		},
 		"sentinel-worker": {daemon.On("finish", peer.Workers, s.finish)},
-		"sentinel-egress": {daemon.On("sent", peer.Daemon("egress"), s.sentReport).InOrder()},
-		"sentinel-cells":  {daemon.On("session", peer.Daemon("cells"), s.cellSession)},
+		"sentinel-egress": {
+			daemon.On("sent", anyEgress, s.sentVerb).InOrder(),
+			daemon.On("connect", peer.CellEgress, s.connect),
+		},
+		"sentinel-cells": {daemon.On("session", peer.Daemon("cells"), s.cellSession)},
 		"approve": {
 			daemon.On("pending", peer.Persons, s.pending),
 			daemon.On("show", peer.Persons, s.show),
@@ -271,7 +276,7 @@ func (s *Sentinel) expire(ctx context.Context) error {
 		case <-tick.C:
 		}
 		s.recordHalts(ctx)
-		calls, _, err := s.ledger.Expire(ctx)
+		calls, grants, err := s.ledger.Expire(ctx)
 		if err != nil && ctx.Err() == nil {
 			s.log.Error("what is due does not expire", "err", err.Error())
 		}
@@ -279,6 +284,7 @@ func (s *Sentinel) expire(ctx context.Context) error {
 			s.forget(c.Spool)
 			s.changed(c)
 		}
+		s.cutEnded(grants)
 		if time.Since(sweep) > 10*time.Minute {
 			sweep = time.Now()
 			if _, err := s.spool.Sweep(sweep, nil); err != nil {
@@ -296,8 +302,10 @@ func (s *Sentinel) endSessions(ctx context.Context) {
 		if !now.Reached(x.Until) {
 			continue
 		}
-		if _, err := s.ledger.EndSession(ctx, x.ID, "its time is over", "sentinel"); err != nil {
+		gone, err := s.ledger.EndSession(ctx, x.ID, "its time is over", "sentinel")
+		if err != nil {
 			s.log.Warn("a session does not end", "session", x.ID, "err", err.Error())
 		}
+		s.cutEnded(gone)
 	}
 }

@@ -64,6 +64,7 @@ func (s *Sentinel) stop(ctx context.Context, c *daemon.Call, req *wire.StopReq) 
 	} else {
 		r.Lines = append(r.Lines, "egress cut the live traffic")
 	}
+	r.Lines = append(r.Lines, s.cutCells(ctx, req.Cell)...)
 	s.endAll(ctx, running, wire.CodeStopped, whyStopped) // those that sentinel executes carry no cell at authd and egress
 	n, executing, err := s.dropAll(ctx, req.Cell, by)
 	if err != nil {

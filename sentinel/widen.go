@@ -28,6 +28,7 @@ const (
 	widenPolicy  = "policy"  // a policy set that allows more
 	widenResume  = "resume"  // the switch goes on again
 	widenClear   = "clear"   // labels are taken from a cell
+	widenSite    = "site"    // programs of a cell may connect to a site: the grant that is approved with it
 	widenConfirm = "confirm" // a grant from before the ledger was put back
 )
 
@@ -185,6 +186,8 @@ func (s *Sentinel) apply(ctx context.Context, c ledger.Call, by string) error {
 		return nil
 	case widenClear:
 		return s.clearLabels(ctx, w.About, by, details)
+	case widenSite:
+		return nil // the grant came with the approval
 	case widenConfirm:
 		_, err := s.ledger.ConfirmGrant(ctx, w.About, by)
 		return err

@@ -178,7 +178,12 @@ func (a *app) showCard(k *wire.Card) error {
 func (a *app) grantText(g *wire.Grant) []string {
 	out := []string{"the grant would allow, without asking, calls of " + visible.Line(g.Connector+" "+g.Method)}
 	add := func(format string, args ...any) { out = append(out, "  "+visible.Line(fmt.Sprintf(format, args...))) }
-	add("with account %s, from cell %s", g.Account, g.Cell)
+	if g.Connector == "site" {
+		out[0] = "the grant would allow, without asking, connections of programs to " + visible.Line(g.Account)
+		add("from cell %s, whatever they send there", g.Cell)
+	} else {
+		add("with account %s, from cell %s", g.Account, g.Cell)
+	}
 	for _, l := range g.Limits {
 		switch {
 		case l.Max > 0:

@@ -44,8 +44,9 @@ files, or a folder of them. The limits.toml of the configuration is checked with
 is not here, they are checked all the same, and what would change is not said.`,
 		RunE: func(_ *cobra.Command, args []string) error { return a.checkPolicy(args) },
 	}
-	c.AddCommand(plain("show", "the policy in force"), check, load, a.explainCmd(), plain("cedar",
-		"the policy in force as Cedar"))
+	c.AddCommand(plain("show", "the policy in force"), plain("sites", "the named sets of sites, and their hosts"),
+		check, load, a.explainCmd(), plain("cedar",
+			"the policy in force as Cedar"))
 	return c
 }
 
@@ -268,11 +269,12 @@ func (a *app) explainCmd() *cobra.Command {
 	var reads, readBytes int64
 	req := &wire.PolicyReq{Op: "explain"}
 	c := &cobra.Command{
-		Use: "explain [FLAGS] CONNECTOR METHOD [--flag value]...", Short: "what the policy says of a call, and why",
+		Use: "explain [FLAGS] CONNECTOR METHOD [--flag value]...", Short: "what the policy says of a call or a connection, and why",
 		Long: `The call is written as the agent would write it, behind the flags of this command. Nothing is sent
 anywhere. What is not said of the caller is as it is now, and the answer says how that is: the newest
 session of the cell, what it has read, who was written to before. With the id of a call that waits or
-ended, in place of the words, its own decision is shown.`,
+ended, in place of the words, its own decision is shown. site HOST or site HOST:PORT in place of the
+call is a connection of a program in the cell.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			switch len(args) {
 			case 0:
@@ -281,7 +283,9 @@ ended, in place of the words, its own decision is shown.`,
 				return a.explainCard(args[0])
 			}
 			var err error
-			if req.Frame, err = frame(args[0], args[1], a.ownFlags(args[2:])); err != nil {
+			if args[0] == "site" {
+				req.Site = args[1]
+			} else if req.Frame, err = frame(args[0], args[1], a.ownFlags(args[2:])); err != nil {
 				return err
 			}
 			if attended && unattended {

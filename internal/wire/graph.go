@@ -34,7 +34,7 @@ func Graph() []Edge {
 		{"worker", "egress", "egress/worker/sock", "egress-worker", []string{"HTTP/1.1"}, nil, 0o660},
 		{"worker", "sentinel", "sentinel/worker/sock", "sentinel-worker", []string{"finish"}, nil, 0o660},
 		{"egress", "authd", "authd/egress/sock", "authd-egress", []string{"resolve"}, nil, 0o660},
-		{"egress", "sentinel", "sentinel/egress/sock", "sentinel-egress", []string{"sent"}, nil, 0o660},
+		{"egress", "sentinel", "sentinel/egress/sock", "sentinel-egress", []string{"sent", "connect"}, nil, 0o660},
 		{"doorward", "sentinel", "approve/sock", "approve",
 			[]string{"pending", "show", "decide", "watch", "grants", "revoke", "stop", "policy", "session", "check",
 				"audit", "why", "taint"}, nil, 0o660},

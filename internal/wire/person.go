@@ -135,13 +135,15 @@ type (
 		Widening   string   `msgpack:"w,omitempty"` // id of the card to decide, where one is needed
 	}
 
-	// PolicyReq: Op is show, check, load, explain, cedar, methods (lines "vendor method" of those that are not off) or
-	// state. Lines of state are "policy DIGEST", "connector VENDOR DIGEST" of each description that calls are judged by,
-	// "dont-ask VENDOR WHERE", and "unasked VENDOR METHOD CLASS WHERE" of what changes something and goes unasked.
-	// check and load are of Files where there are any, else of the policy folder of the configuration.
+	// PolicyReq: Op is show, check, load, explain, cedar, sites (the named sets and their hosts), methods (lines "vendor
+	// method" of those that are not off) or state. Lines of state are "policy DIGEST", "connector VENDOR DIGEST" of each
+	// description that calls are judged by, "dont-ask VENDOR WHERE", and "unasked VENDOR METHOD CLASS WHERE" of what changes
+	// something and goes unasked. check and load are of Files where there are any, else of the policy folder of the
+	// configuration.
 	PolicyReq struct {
 		Op    string       `msgpack:"o"`
 		Frame *Frame       `msgpack:"f,omitempty"` // explain
+		Site  string       `msgpack:"h,omitempty"` // explain, in place of Frame: a connection to it
 		Cell  string       `msgpack:"c,omitempty"` // explain, like all that follows Files: who is supposed to ask
 		Files []PolicyFile `msgpack:"l,omitempty"`
 

@@ -54,6 +54,7 @@ const (
 	EvSetting  = "setting"
 	EvReleased = "released"
 	EvSent     = "sent"
+	EvConnect  = "connect"
 	EvRefused  = "refused"
 	EvAlarm    = "alarm"
 	EvRewound  = "rewound"

@@ -14,6 +14,20 @@ import (
 // Record adds an event that changes no state, durable when it returns.
 func (l *Ledger) Record(ctx context.Context, ev Event) error { return l.Append(ctx, ev).Wait(ctx) }
 
+// RecordUnder is Record of something that a grant lets through, one use of which it takes in the same transaction. ErrSpent:
+// there is none, or the grant does not live. With no grant it is Record.
+func (l *Ledger) RecordUnder(ctx context.Context, ev Event, grant string) error {
+	if grant == "" {
+		return l.Record(ctx, ev)
+	}
+	return l.do(ctx, func(t *txn) error {
+		if err := t.useGrant(grant); err != nil {
+			return err
+		}
+		return t.emit(ev)
+	})
+}
+
 // Append is Record without the wait.
 func (l *Ledger) Append(ctx context.Context, ev Event) *Ticket {
 	details, err := encodeDetails(ev.Details)

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/doorward/doorward/internal/daemon"
+	"github.com/doorward/doorward/internal/peer"
+	"github.com/doorward/doorward/internal/wire"
+	"github.com/doorward/doorward/sentinel/ledger"
+)
+
+// anyEgress passes the egress of workers and that of each cell.
+func anyEgress(id peer.Identity) bool { return peer.Daemon("egress")(id) || peer.CellEgress(id) }
+
+// sentVerb takes egress's word of a request, or that of a cell's egress of a connection.
+func (s *Sentinel) sentVerb(ctx context.Context, c *daemon.Call, req *wire.SentReq) (*wire.Empty, error) {
+	if c.Peer.Of != "" {
+		durable, err := s.connSent(c.Peer.Of, req)
+		if err != nil {
+			return nil, err
+		}
+		c.Later(durable)
+		return &wire.Empty{}, nil
+	}
+	if req.Conn != "" {
+		return nil, wire.Refuse(wire.CodeBadArgument, "a report of a connection, which a cell's egress makes", "")
+	}
+	return s.sentReport(ctx, c, req)
+}
+
+// maxConnID bounds what a report may name as its decision.
+const maxConnID = 64
+
+// told is what was told of the connections of one decision and the record does not have yet.
+type told struct {
+	Host        string `json:"host,omitzero"`
+	Connections int    `json:"connections"`
+	Out         int64  `json:"out"` // bytes to the server
+	In          int64  `json:"in"`
+	Err         string `json:"err,omitzero"` // of the last that has one
+
+	cell string
+	done chan struct{} // closed when err says whether it is durable
+	err  error
+}
+
+type toldKey struct{ cell, conn string }
+
+// connSent adds a report of a connection to the others of its decision and returns what waits until they are durable: egress
+// repeats it until then. What is told of an id that nobody gave is in the record of that cell, and in no other.
+func (s *Sentinel) connSent(cell string, req *wire.SentReq) (durable func(context.Context) error, err error) {
+	if req.Grant != "" || req.Conn == "" && req.Err == nil || len(req.Conn) > maxConnID {
+		return nil, wire.Refuse(wire.CodeBadArgument, "a report of no connection", "")
+	}
+	if req.Conn == "" { // refused by egress itself, before sentinel was asked
+		return func(ctx context.Context) error { return s.connRefused(ctx, cell, req) }, nil
+	}
+	t := s.conns.tell(cell, req, func(k toldKey, t *told) {
+		time.AfterFunc(reportsWait, func() { s.writeConnSent(k, t) })
+	})
+	return func(ctx context.Context) error {
+		if t == nil {
+			return nil // it is on record
+		}
+		select {
+		case <-t.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		return s.ledgerError(t.err)
+	}, nil
+}
+
+// connRefused puts on record what a cell's egress refused by itself: equal ones as a sum.
+func (s *Sentinel) connRefused(ctx context.Context, cell string, req *wire.SentReq) error {
+	r := ledger.Refusal{By: "egress", Cell: cell, Reason: string(req.Err.Code), Next: clip(req.Err.Next, 200)}
+	if s.conns.mayName(cell, short(req.Host)+" "+r.Reason) && s.mayRecord(netAllowance(cell), connectCost) {
+		r.Host, r.Detail = short(req.Host), clip(req.Err.Reason, 200)
+	}
+	return s.ledgerError(s.ledger.Refused(ctx, r))
+}
+
+// maxBefore is how many reports are remembered in case they are repeated, twice.
+const maxBefore = 4096
+
+// tell adds a report up. It is nil where that was told before. begin is called for the first of a decision.
+func (c *connections) tell(cell string, req *wire.SentReq, begin func(toldKey, *told)) *told {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := toldKey{cell, req.Conn}
+	t := c.told[k]
+	id := fmt.Sprintf("%s/%s/%d", cell, short(req.Instance), req.Seq)
+	if c.before[id] || c.last[id] {
+		return t // perhaps it is in that one, and not durable yet
+	}
+	if len(c.before) >= maxBefore {
+		c.before, c.last = map[string]bool{}, c.before
+	}
+	c.before[id] = true
+	if t == nil {
+		t = &told{Host: short(req.Host), cell: cell, done: make(chan struct{})}
+		c.told[k] = t
+		begin(k, t)
+	}
+	t.Connections++
+	t.Out, t.In = t.Out+max(0, req.Out), t.In+max(0, req.In)
+	if req.Err != nil {
+		t.Err = short(string(req.Err.Code))
+	}
+	return t
+}
+
+func (s *Sentinel) writeConnSent(k toldKey, t *told) {
+	s.conns.mu.Lock()
+	delete(s.conns.told, k) // from here on nothing is added to t
+	s.conns.mu.Unlock()
+	s.spend(netAllowance(t.cell), connectCost)
+	t.err = s.ledger.Record(context.WithoutCancel(s.lifetime), ledger.Event{Type: ledger.EvSent, Actor: "egress", Cell: t.cell,
+		Call: k.conn, Subject: t.Host, Details: t})
+	close(t.done)
+}
+
+// cellEgress is the link to the egress of a cell. It is made when something of the cell is to be cut.
+func (s *Sentinel) cellEgress(cell string) *daemon.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.egresses[cell]
+	if c == nil {
+		c = &daemon.Client{Path: wire.PathEgressCell(cell), Name: "egress@" + cell, Log: s.log}
+		s.egresses[cell] = c
+	}
+	return c
+}
+
+// cutCell has the egress of a cell end connections: those under a grant or a decision, or all. there is false where the cell
+// has no egress, so no way out.
+func (s *Sentinel) cutCell(ctx context.Context, cell string, what wire.GrantRef) (there bool, err error) {
+	err = inTimeOf(ctx, func(ctx context.Context) error {
+		return s.cellEgress(cell).Call(ctx, "cut", &what, &wire.Empty{})
+	})
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOENT) {
+		return false, nil
+	}
+	return true, err
+}
+
+// cutSites ends what goes under grants of sites that have ended, and says of which that failed.
+func (s *Sentinel) cutSites(ctx context.Context, gone []ledger.Grant) []string {
+	var out []string
+	for _, g := range gone {
+		if g.Connector != siteConnector {
+			continue
+		}
+		if _, err := s.cutCell(ctx, g.Cell, wire.GrantRef{Grant: g.ID}); err != nil {
+			out = append(out, "connections of cell "+g.Cell+" to "+g.Account+" could not be ended: "+err.Error())
+			s.log.Warn("connections outlive their grant", "grant", g.ID, "cell", g.Cell, "err", err.Error())
+		}
+	}
+	return out
+}
+
+// cutEnded is cutSites for who does not wait: a grant that ended by itself.
+func (s *Sentinel) cutEnded(gone []ledger.Grant) {
+	if len(gone) > 0 {
+		go s.cutSites(s.lifetime, gone)
+	}
+}
+
+// cutCells ends every connection of a cell, or of all that have a session, and says how that went.
+func (s *Sentinel) cutCells(ctx context.Context, cell string) []string {
+	cells := map[string]bool{}
+	if cell != "" {
+		cells[cell] = true
+	}
+	for _, x := range s.ledger.Sessions(cell) {
+		cells[x.Cell] = true
+	}
+	names := slices.Sorted(maps.Keys(cells))
+	said := make([]string, len(names))
+	var told sync.WaitGroup
+	for i, name := range names { // at once: one that hangs must not keep the others from being told
+		told.Go(func() {
+			switch there, err := s.cutCell(ctx, name, wire.GrantRef{Cell: name}); {
+			case err != nil:
+				said[i] = "the egress of cell " + name + " did not answer; connections that are open may go on: " + err.Error()
+			case there:
+				said[i] = "the connections of cell " + name + " are cut"
+			}
+		})
+	}
+	told.Wait()
+	return slices.DeleteFunc(said, func(s string) bool { return s == "" })
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/doorward/doorward/internal/wire"
+	"github.com/doorward/doorward/sentinel/ledger"
+	"github.com/doorward/doorward/sentinel/policy"
+)
+
+const siteConnector = policy.SiteConnector
+
+// siteMeaning stands where a method's meaning does in grants of sites: what one allows does not change with an upgrade.
+const siteMeaning = "site 1"
+
+// deniedFor is how long a site is not asked about again for a cell, after a person said no.
+const deniedFor = 24 * time.Hour
+
+// deniedKey names a person's no. A site's name may be longer than a setting's.
+func deniedKey(cell, site string) string {
+	sum := wire.Sum([]byte(site))
+	return "site-denied/" + cell + "/" + hex.EncodeToString(sum[:16])
+}
+
+// askSite refuses a connection that a person has to allow first, and puts one card up for its cell and site. Where one
+// waits already, or a person said no lately, there is no other.
+func (s *Sentinel) askSite(ctx context.Context, w *wanted, set *policy.Set, call *policy.Call, d *policy.Decision) error {
+	defer s.turn(w.cell)() // two at once must not both find none
+	if v, ok := s.ledger.Setting(deniedKey(w.cell, call.Account)); ok && len(v.Value) > 0 && !s.ledger.Now().Reached(v.At.Add(deniedFor)) {
+		return wire.Refuse(wire.CodeDenied, "a person said no to "+call.Account, "do not try again; tell the person what you need instead")
+	}
+	waits := func(id string) error {
+		w.card = id
+		return wire.Refuse(d.Code, call.Account+" asks first: "+d.Reason,
+			"a person decides: doorward approve "+id+"; the same connection goes then, so try again later")
+	}
+	for _, x := range s.ledger.Waiting() {
+		if x.Connector != self || x.Method != widenSite || x.Cell != w.cell || x.Account != call.Account || x.State != ledger.Parked {
+			continue
+		}
+		if x.Session == "" || s.lives(x.Session) {
+			return waits(x.ID)
+		}
+		got, err := s.ledger.Revoke(ctx, x.ID, "sentinel", string(wire.CodeRevoked), "the session that asked is over")
+		if err != nil {
+			return s.ledgerError(err)
+		}
+		s.changed(got)
+	}
+	c, err := s.siteCard(w, set, call, d)
+	if err != nil {
+		return err
+	}
+	if !s.mayRecord(netAllowance(w.cell), len(c.Card)+refusalCost) {
+		return wire.Refuse(wire.CodeTooMany, "this cell has put up too much for decision lately", "wait some minutes")
+	}
+	if err := s.roomFor(c); err != nil {
+		return err
+	}
+	got, _, err := s.ledger.Park(ctx, *c, "cell:"+w.cell)
+	if err != nil {
+		return s.ledgerError(err)
+	}
+	s.changed(got)
+	return waits(got.ID)
+}
+
+func (s *Sentinel) lives(session string) bool {
+	x, ok := s.ledger.Session(session)
+	return ok && x.Ended.IsZero() && !s.ledger.Now().Reached(x.Until)
+}
+
+// siteCard is the row and the card of a site that is asked about. What is approved is the sentence of the grant.
+func (s *Sentinel) siteCard(w *wanted, set *policy.Set, call *policy.Call, d *policy.Decision) (*ledger.Call, error) {
+	g := set.PrefillSite(call)
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false) // RFC 8785 escapes no more than it must
+	if err := enc.Encode(widening{About: call.Account, Kind: widenSite, Lines: []string{g.Sentence}}); err != nil {
+		return nil, err
+	}
+	canonical := bytes.TrimRight(text.Bytes(), "\n")
+	sum, mark := wire.Sum(canonical), newMark()
+	approval := approvalHash(sum, wire.Digest{}, "ask", mark)
+	now := s.ledger.Now()
+	c := &ledger.Call{Frame: ledger.Frame{ID: ledger.NewID(), Cell: w.cell, Session: w.session.ID, Attended: call.Attended,
+		Run: w.session.Run, Connector: self, Method: widenSite, Class: "write", Reach: "none", Account: call.Account,
+		Canonical: canonical, Hash: hex.EncodeToString(sum[:]), Dedup: strings.Join([]string{self, widenSite, w.cell, call.Account,
+			w.session.ID, w.program}, "/"), Approval: hex.EncodeToString(approval[:]), Mark: mark, Decision: "ask",
+		Policy: first(d.Policies), Reason: string(d.Code), Created: now, Deadline: now.Add(writeExpiry)}}
+	card := &wire.Card{ID: c.ID, Kind: "widening", State: wire.StateParked, Method: widenSite, Cell: w.cell, Session: call.Session,
+		Title: fmt.Sprintf("let programs of cell %s connect to %s", w.cell, call.Account), Attended: call.Attended,
+		Labels: s.causes(w.cell), Reason: d.Reason, Policies: d.Policies, Grantable: &g, Hash: approval[:],
+		Made: now.Time().Unix(), Expires: c.Deadline.Time().Unix(),
+		Fields: []wire.Field{{Label: "Site", Values: []string{call.Account}, Main: true}},
+		Facts: []string{
+			"approved without --grant: " + g.Sentence,
+			"what is sent there is not read by anybody: it may be whatever the cell knows",
+		}}
+	if w.program != "" {
+		card.Fields = append(card.Fields, wire.Field{Label: "Program, as the cell calls it", Values: []string{w.program}})
+	}
+	if w.begins != wire.BeginsTLS {
+		card.Facts = append(card.Facts, "it is not encrypted by TLS: who carries it can read and change it")
+	}
+	if strings.Contains("."+w.target.Name, ".xn--") {
+		card.Facts = append(card.Facts, "its name is in letters other than a-z and may look like another")
+	}
+	if g.Tainted {
+		card.Facts = append(card.Facts, "the cell has read what others wrote, so they may have worded what is sent there")
+	}
+	var err error
+	c.Card, err = cardFits(card)
+	return c, err
+}
+
+// approvedSite is the grant that a person's yes to a site makes: the one of the card, or the one that they asked for.
+func (s *Sentinel) approvedSite(call *ledger.Call, want *wire.Grant) (*ledger.Grant, error) {
+	k, err := cardOf(call)
+	if err != nil {
+		return nil, err
+	}
+	if k.Grantable == nil {
+		return nil, wire.Refuse(wire.CodeInternal, "the card of a site names no grant", "deny it; the cell asks again")
+	}
+	g, own := *k.Grantable, k.Grantable
+	if want != nil {
+		g = *want
+	}
+	switch {
+	case g.Connector != own.Connector || g.Method != own.Method || g.Account != own.Account || g.Cell != own.Cell:
+		return nil, wire.Refuse(wire.CodeBadArgument, "the grant is for another cell or site than the card", "")
+	case g.Kind == policy.Session && (g.Session != own.Session || !s.lives(g.Cell+"/"+g.Session)):
+		return nil, wire.Refuse(wire.CodeExpired, "the session that asked is over or not known",
+			"approve it for a time: doorward approve "+call.ID+" --grant until=12h")
+	}
+	if g, err = s.policy.Load().ValidateSite(g, time.Now()); err != nil {
+		return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "doorward show "+call.ID)
+	}
+	return asKept(&g, 0, siteMeaning, false, s.ledger.Now())
+}
+
+// siteDenied has a site not asked about again for a while.
+func (s *Sentinel) siteDenied(ctx context.Context, c *ledger.Call, by string) error {
+	if c.Connector != self || c.Method != widenSite {
+		return nil
+	}
+	return s.ledger.PutSetting(ctx, deniedKey(c.Cell, c.Account), []byte(c.ID), by, map[string]string{"site": c.Account})
+}
+
+// explainSite is `policy explain site`: what would become of a connection, and why, without making it.
+func (s *Sentinel) explainSite(set *policy.Set, req *wire.PolicyReq) ([]string, error) {
+	t, err := policy.ParseSite(req.Site)
+	if err != nil {
+		return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "write it as example.org or example.org:8443")
+	}
+	from, lines := s.suppose(req)
+	call := set.ConnectCall(&policy.Connect{Target: t, Begins: wire.BeginsTLS, Cell: from.cell, Session: from.session,
+		Attended: from.attended, By: from.by, Labels: s.labels(from.cell), Now: from.now})
+	out := set.Explain(call, s.supposedGrants(from, call))
+	if from.cell != "" {
+		if err := s.stopped(from.cell); err != nil {
+			out = append([]string{"as things stand it is refused before the policy is asked: a person has stopped the cell"}, out...)
+		}
+	}
+	return append(out, lines...), nil
+}
