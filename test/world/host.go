@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,6 +26,8 @@ const (
 	uidEgress   = 992
 	uidWorker   = 61184 // of the first worker; each has its own
 
+	uidCellEgress = 61284 // of the first cell's egress; each has its own
+
 	gidDoorward = 980 // persons that may use doorward
 	gidWorkers  = 981 // workers' static supplementary group
 )
@@ -35,6 +38,10 @@ type host struct {
 	units map[string]*hostUnit
 	cells map[string]*exec.Cmd // what holds each
 	bases int                  // how many cells have users
+
+	net      bool
+	egresses int    // how many cells have an egress
+	hosts    string // a file
 }
 
 func (h *host) dirs() dirs { return dirs{state: h.w.path("state"), config: h.w.path("etc")} }
@@ -58,6 +65,12 @@ func (h *host) lay(w *World, o Options) error {
 	t.dir(strings.TrimSuffix(wire.RunDir, "/"), 0o755, 0)
 	t.dir(wire.RunDir+"private", 0o700, 0)
 	t.dir(strings.TrimSuffix(wire.CellDir, "/"), 0o755, 0)
+	t.dir(wire.RunDir+"egress-cell", 0o755, 0)
+	if h.net = o.Net; h.net {
+		h.hosts = w.path("hosts")
+		t.file(h.hosts, strings.Join(append([]string{"127.0.0.1 localhost"}, o.Hosts...), "\n")+"\n", 0o644, 0)
+		t.file(w.path("resolv.conf"), "nameserver "+resolver+"\n", 0o644, 0)
+	}
 	h.add("authd", uidAuthd, true)
 	h.add("sentinel", uidSentinel, true)
 	h.add("egress", uidEgress, false)
@@ -111,6 +124,9 @@ func (h *host) close(w *World) error {
 			_ = s.file.Close()
 		}
 	}
+	if h.net {
+		errs = append(errs, h.closeNetworks())
+	}
 	for _, slice := range []string{"doorward.slice", "user.slice"} {
 		errs = append(errs, ground.RemoveCgroup("/"+slice))
 	}
@@ -154,6 +170,14 @@ const (
 func (h *host) startCell(c *Cell) (int, *net1, error) {
 	base := firstBase + h.bases*cellUIDs
 	h.bases++
+	s := spec{Base: base}
+	if h.net {
+		var err error
+		if s.Netns, err = h.network(c); err != nil {
+			return 0, nil, err
+		}
+		s.Resolv = h.w.path("resolv.conf")
+	}
 	cg, err := cgroupDir(c.Cgroup("supervisor"))
 	if err != nil {
 		return 0, nil, err
@@ -181,7 +205,7 @@ func (h *host) startCell(c *Cell) (int, *net1, error) {
 	}
 	defer pidR.Close()
 	cmd := exec.Command("/proc/self/exe", "world-supervisor")
-	cmd.Env = append(os.Environ(), spec{Base: base}.env())
+	cmd.Env = append(os.Environ(), s.env())
 	cmd.ExtraFiles = []*os.File{theirs, pidW, payload}
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(cg.Fd()), Unshareflags: unix.CLONE_NEWNS}
@@ -216,17 +240,28 @@ func supervisor(s spec) error {
 	for fd := 3; fd <= 5; fd++ {
 		syscall.CloseOnExec(fd)
 	}
+	flags := uintptr(unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS)
+	if s.Netns == "" {
+		flags |= unix.CLONE_NEWNET
+	} else { // it is root's, as systemd makes it: the cell's root has no right to it
+		runtime.LockOSThread() // which starts the cell
+		if err := enterNet(s.Netns); err != nil {
+			return fmt.Errorf("enter the cell's network: %w", err)
+		}
+		if err := unix.Mount(s.Resolv, "/etc/resolv.conf", "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount the cell's resolv.conf: %w", err)
+		}
+	}
 	if err := onlyBinds([]string{wire.CellDir}, []string{wire.CellRun}); err != nil {
 		return err
 	}
 	cmd := exec.Command("/proc/self/exe", "world-spawner")
-	cmd.Env = append(os.Environ(), spec{Base: s.Base}.env())
+	cmd.Env = append(os.Environ(), spec{Base: s.Base, Netns: s.Netns}.env())
 	cmd.ExtraFiles = []*os.File{os.NewFile(3, "socket")}
 	cmd.Stderr = os.Stderr
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: s.Base, Size: cellUIDs}}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC |
-			unix.CLONE_NEWUTS,
+		Cloneflags:  flags,
 		UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true,
 		Credential:  &syscall.Credential{Uid: 0, Gid: 0},
 		UseCgroupFD: true, CgroupFD: 5,

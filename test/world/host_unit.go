@@ -25,6 +25,7 @@ type hostUnit struct {
 	env        []string
 	args       []string
 	privateNet bool
+	hosts      string // in place of /etc/hosts
 	sockets    []socket
 }
 
@@ -61,7 +62,7 @@ func (u *hostUnit) start(ahead time.Duration, began func(*process)) error {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, s.file)
 	}
 	env = append(env, "LISTEN_FDS="+strconv.Itoa(len(names)), "LISTEN_FDNAMES="+strings.Join(names, ":"))
-	s := spec{Binary: u.binary, Args: u.args, Env: env, UID: u.uid, Binds: rows(u.d.Name)}
+	s := spec{Binary: u.binary, Args: u.args, Env: env, UID: u.uid, Binds: rows(u.d.Name), Hosts: u.hosts}
 	for _, g := range u.groups {
 		s.Groups = append(s.Groups, int(g))
 	}

@@ -50,6 +50,9 @@ func (m *machine) persons() (int, error) {
 
 // lay brings the machine from whatever an earlier world left to what an admin has behind an installation.
 func (m *machine) lay(w *World, o Options) error {
+	if o.Net {
+		return errors.New("Net is for the host ground")
+	}
 	// It empties the installation. Nobody's real one may be that.
 	if b, err := os.ReadFile("/proc/cmdline"); err != nil || !strings.Contains(string(b), "doorward.boot=") {
 		return fmt.Errorf("this is not the machine that test/vm boots: %v", err)

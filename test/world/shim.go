@@ -45,6 +45,11 @@ func shim() {
 
 // daemonShim is started as root in a mount namespace of its own; it becomes the daemon.
 func daemonShim(s spec) error {
+	if s.Hosts != "" {
+		if err := unix.Mount(s.Hosts, "/etc/hosts", "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount the hosts: %w", err)
+		}
+	}
 	if err := onlyBinds(s.Binds, s.Binds); err != nil {
 		return err
 	}
@@ -92,6 +97,9 @@ type spec struct {
 	Binds  []string `json:",omitempty"` // directories below /run that stay
 	Base   int      `json:",omitempty"` // first host uid of a cell's users
 	Cgroup string   `json:",omitempty"`
+	Netns  string   `json:",omitempty"` // of a cell that has one of its own, by name
+	Resolv string   `json:",omitempty"` // such a cell's resolv.conf
+	Hosts  string   `json:",omitempty"` // a daemon's /etc/hosts, where it is not the machine's
 }
 
 const specEnv = "DOORWARD_WORLD_SPEC"

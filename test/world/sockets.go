@@ -94,6 +94,9 @@ func rows(name string) []string {
 		client = "worker"
 	}
 	var out []string
+	if strings.HasPrefix(name, "egress@") {
+		client, out = "egress", []string{strings.TrimSuffix(wire.BPFDir, "/")}
+	}
 	for _, e := range wire.Graph() {
 		if e.From != client {
 			continue

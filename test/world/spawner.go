@@ -29,8 +29,10 @@ func spawner(s spec) error {
 		if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 			return fmt.Errorf("mount /proc: %w", err)
 		}
-		if err := loopbackUp(); err != nil {
-			return fmt.Errorf("bring lo up: %w", err)
+		if s.Netns == "" {
+			if err := loopbackUp(); err != nil {
+				return fmt.Errorf("bring lo up: %w", err)
+			}
 		}
 	}
 	syscall.CloseOnExec(3)

@@ -42,6 +42,11 @@ type Options struct {
 	NoStoreKey              bool
 	// Cells starts the daemon of cells too: it freezes what a person stops, and runs what they start.
 	Cells bool
+	// Net gives cells a network with a way out, and each an egress of its own: Daemon("egress@NAME"), which starts before its
+	// cell. Without it a cell's network has lo alone.
+	Net bool
+	// Hosts are lines of /etc/hosts that cells' egresses see, and nobody else: `127.0.0.1 site.example`.
+	Hosts []string
 	// Later leaves the daemons unstarted.
 	Later bool
 }

@@ -177,7 +177,7 @@ func TestADaemonSeesItsRowsOnly(t *testing.T) {
 	w, _ := probes(t)
 	for name, want := range map[string][2]string{
 		"authd":      {"[]", `"uid":990`},
-		"sentinel":   {"[d authd/ d cells/ d egress/ d worker/]", `"uid":991`},
+		"sentinel":   {"[d authd/ d cells/ d egress/ d egress-cell/ d worker/]", `"uid":991`},
 		"egress":     {"[d authd/ d sentinel/]", `"uid":992`},
 		"worker-dav": {"[d authd/ d egress/ d sentinel/]", `"uid":61184`},
 	} {
@@ -249,5 +249,30 @@ func TestAFrozenDaemonStandsStillAndCanBeKilled(t *testing.T) {
 	}
 	if r, err := p.Wait(); err != nil || !strings.Contains(r.Stdout, "user-1000") {
 		t.Error(r, err)
+	}
+}
+
+// TestACellsNetworkIsRoots: in a cell with a network root of the cell has no right to it: no interface, route, address or
+// raw socket. Control: in a network that the cell made itself it has.
+func TestACellsNetworkIsRoots(t *testing.T) {
+	if ground.Systemd() {
+		t.Skip("a cell of the machine has no network of this kind")
+	}
+	w := Start(t, Options{Workers: []string{"dav"}, Net: true})
+	c, err := w.Cell("work")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range []string{"link add dw0 type dummy", "link set lo down", "addr add 10.0.0.1/32 dev lo",
+		"route add 10.0.0.0/8 dev lo"} {
+		ip := append([]string{"ip"}, strings.Fields(words)...)
+		res, err := c.Actor().Run(t.Context(), ip...)
+		if err != nil || res.Code == 0 || !strings.Contains(res.Stderr, "Operation not permitted") {
+			t.Errorf("ip %s: %v, %v", words, res, err)
+		}
+	}
+	own := []string{"unshare", "--user", "--map-root-user", "--net", "ip", "link", "set", "lo", "up"}
+	if res, err := c.Actor().Run(t.Context(), own...); err != nil || res.Code != 0 {
+		t.Errorf("control: %v, %v", res, err)
 	}
 }
