@@ -3,8 +3,11 @@
 package cell
 
 import (
+	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"os/exec"
 	"testing"
 )
 
@@ -56,3 +59,32 @@ func BenchmarkCarry(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkDownload is 64 MiB by curl from a TLS server, straight and by the way out of a cell.
+func BenchmarkDownload(b *testing.B) {
+	w := newWorld(b)
+	const size = 64 << 20
+	h := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.CopyN(rw, zeros{}, size) })
+	port := w.serveTLS(h, "vendor-a.test")
+	url := fmt.Sprintf("https://vendor-a.test:%d/", port)
+	args := []string{"-sS", "--http1.1", "--cacert", w.bundle, "-o", "/dev/null", url}
+	for name, command := range map[string]func() *exec.Cmd{
+		"straight": func() *exec.Cmd {
+			return exec.Command("curl", append([]string{"--resolve", fmt.Sprintf("vendor-a.test:%d:127.0.0.1", port)}, args...)...)
+		},
+		"cell": func() *exec.Cmd { return w.command("curl", args...) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(size)
+			for range b.N {
+				if out, err := command().CombinedOutput(); err != nil {
+					b.Fatalf("%v: %s", err, out)
+				}
+			}
+		})
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
