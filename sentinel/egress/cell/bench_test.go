@@ -11,26 +11,6 @@ import (
 	"testing"
 )
 
-// pairs are two ends of a TCP connection on loopback.
-func pairs(b *testing.B) (*net.TCPConn, *net.TCPConn) {
-	b.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer ln.Close()
-	c, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		b.Fatal(err)
-	}
-	s, err := ln.Accept()
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = c.Close(); _ = s.Close() })
-	return c.(*net.TCPConn), s.(*net.TCPConn)
-}
-
 // BenchmarkCarry is what carrying costs, beside splice(2), which is what io.Copy uses between two TCP connections.
 func BenchmarkCarry(b *testing.B) {
 	for name, carry := range map[string]func(to, from *net.TCPConn) error{
@@ -39,8 +19,8 @@ func BenchmarkCarry(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			const piece = 1 << 20
-			a, in := pairs(b)
-			out, z := pairs(b)
+			a, in := tcpPair(b)
+			out, z := tcpPair(b)
 			go func() { _ = carry(out, in); _ = out.CloseWrite() }()
 			go func() {
 				buf := make([]byte, piece)
