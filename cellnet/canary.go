@@ -280,7 +280,7 @@ func (p Paths) steeringHolds() error {
 		}
 		ns, err := openNamespace(name)
 		if errors.Is(err, errNoNamespace) {
-			continue // it is being made, or taken away
+			continue // it is being taken away
 		}
 		if err != nil {
 			return err

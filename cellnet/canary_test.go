@@ -3,6 +3,7 @@
 package cellnet
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -152,5 +153,37 @@ func TestWallsThatAreGoneFreezeTheCells(t *testing.T) {
 	}
 	if said := sing(t, p, canary); said != "" || frozen() {
 		t.Errorf("control: with all walls it says %q; frozen: %v", said, frozen())
+	}
+}
+
+// A cell that is being started or stopped is no wall that is gone.
+func TestACanaryBesideStartsAndStops(t *testing.T) {
+	p := paths(t)
+	frozen, _ := aCell(t, p)
+	ended := make(chan error, 1)
+	go func() {
+		for range 100 {
+			if err := errors.Join(p.Cell("play"), p.StopCell("play")); err != nil {
+				ended <- err
+				return
+			}
+		}
+		ended <- nil
+	}()
+	if said := sing(t, p, p.Slice+"/doorward-canary.service"); said != "" || frozen() {
+		t.Errorf("it says %q; frozen: %v", said, frozen())
+	}
+	for {
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+			return
+		default:
+			if err := p.steeringHolds(); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }

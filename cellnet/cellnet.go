@@ -83,7 +83,7 @@ func (p Paths) Cell(name string) error {
 	if err := p.gateHolds(); err != nil {
 		return fmt.Errorf("make no network for cell %s without its walls: %w", name, err)
 	}
-	ns, err := p.namespace(name)
+	ns, named, err := p.namespace(name)
 	if err != nil {
 		return fmt.Errorf("make the network of cell %s: %w", name, err)
 	}
@@ -94,6 +94,12 @@ func (p Paths) Cell(name string) error {
 	if err := p.steer(name, ns); err != nil {
 		return fmt.Errorf("steer the network of cell %s: %w", name, err)
 	}
+	if named {
+		return nil
+	}
+	if err := p.name(name, ns); err != nil {
+		return fmt.Errorf("make the network of cell %s: %w", name, err)
+	}
 	return nil
 }
 
@@ -103,7 +109,7 @@ func (p Paths) StopCell(name string) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
-	err := errors.Join(p.forget(name), p.unname(name))
+	err := errors.Join(p.unname(name), p.forget(name)) // in this order: what has the name is steered, as canaries look
 	if err != nil {
 		return fmt.Errorf("remove the network of cell %s: %w", name, err)
 	}

@@ -97,11 +97,7 @@ var attempts = []attempt{
 // routes. Nothing leaves, and the gate counts why. Control: the same attempt by a process outside of the slice leaves.
 func TestBP01NothingPassesTheGate(t *testing.T) {
 	p := paths(t)
-	ns, err := p.namespace("bare")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ns.Close(); _ = p.unname("bare") })
+	ns := network(t, p, "bare")
 	ip(t, ns, "link set lo up")
 	// As systemd sets it: everybody may have ping sockets. What /proc/sys shows of networks is the reader's own.
 	if _, err := in(t, ns, func() (struct{}, error) {
@@ -405,11 +401,7 @@ func TestTheGateHoldsInANetworkOfACellsOwn(t *testing.T) {
 // beside the slice they do.
 func TestNobodyComesIn(t *testing.T) {
 	p := paths(t)
-	ns, err := p.namespace("bare")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ns.Close(); _ = p.unname("bare") })
+	ns := network(t, p, "bare")
 	o := newOutside(t, p, ns)
 	ip(t, o.out, "addr add 203.0.113.2/24 dev dw1")
 	free := probeIn(t, p.beside(), ns, "listen")

@@ -14,35 +14,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespace opens the network namespace of a cell, and makes it where there is none. Its name is a mount of it on a file, as
-// `ip netns add` makes it (ip-netns(8)), which is what NetworkNamespacePath= of units takes.
-func (p Paths) namespace(cell string) (*os.File, error) {
-	if err := os.MkdirAll(p.Netns, 0o755); err != nil {
-		return nil, err
+// namespace opens the network namespace of a cell, and makes one, which has no name yet, where there is none of the name.
+func (p Paths) namespace(cell string) (ns *os.File, named bool, err error) {
+	ns, err = openNamespace(p.netns(cell))
+	if !errors.Is(err, errNoNamespace) {
+		return ns, true, err
 	}
-	name := p.netns(cell)
-	if ns, err := openNamespace(name); err == nil || !errors.Is(err, errNoNamespace) {
-		return ns, err
-	}
-	// A file that is no namespace is what a run that was interrupted left, or a reboot.
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDONLY|unix.O_NOFOLLOW, 0o444)
-	if err != nil {
-		return nil, err
-	}
-	_ = f.Close()
 	err = inThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("make a network namespace: %w", err)
 		}
-		if err := unix.Mount("/proc/thread-self/ns/net", name, "", unix.MS_BIND, ""); err != nil {
-			return fmt.Errorf("name it %s: %w", name, err)
-		}
-		return nil
+		ns, err = os.Open("/proc/thread-self/ns/net")
+		return err
 	})
-	if err != nil {
-		return nil, err
+	return ns, false, err
+}
+
+// name gives a network namespace a cell's name: a mount of it on a file, as `ip netns add` makes it (ip-netns(8)), which is what
+// NetworkNamespacePath= of units takes. It is the last step: what has the name is whole.
+func (p Paths) name(cell string, ns *os.File) error {
+	if err := os.MkdirAll(p.Netns, 0o755); err != nil {
+		return err
 	}
-	return openNamespace(name)
+	name := p.netns(cell)
+	// A file that is no namespace is what a run that was interrupted left, or a reboot.
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDONLY|unix.O_NOFOLLOW, 0o444)
+	if err != nil {
+		return err
+	}
+	_ = f.Close()
+	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", ns.Fd()), name, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("name it %s: %w", name, err)
+	}
+	return nil
 }
 
 var errNoNamespace = errors.New("no network namespace has that name")

@@ -30,17 +30,27 @@ const (
 	outMAC   = "02:00:00:00:00:02"
 )
 
-// newOutside gives the network ns a way out, to a router that answers nothing and is known without asking.
-func newOutside(t *testing.T, p Paths, ns *os.File) *outside {
+// network is a network namespace with a name, and nothing else.
+func network(t *testing.T, p Paths, name string) *os.File {
 	t.Helper()
-	out, err := p.namespace("outside")
+	ns, _, err := p.namespace(name)
+	if err == nil {
+		err = p.name(name, ns)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		out.Close()
-		_ = p.unname("outside")
+		ns.Close()
+		_ = p.unname(name)
 	})
+	return ns
+}
+
+// newOutside gives the network ns a way out, to a router that answers nothing and is known without asking.
+func newOutside(t *testing.T, p Paths, ns *os.File) *outside {
+	t.Helper()
+	out := network(t, p, "outside")
 	o := &outside{t: t, out: out}
 	ip(t, ns, "link add dw0 address 02:00:00:00:00:01 type veth peer name dw1 address "+outMAC)
 	ip(t, ns, "link set dw1 netns "+p.netns("outside"))
@@ -53,6 +63,7 @@ func newOutside(t *testing.T, p Paths, ns *os.File) *outside {
 	socket := func() (int, error) {
 		return unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, etherAll)
 	}
+	var err error
 	if o.sniffer, err = in(t, out, socket); err != nil {
 		t.Fatal(err)
 	}
