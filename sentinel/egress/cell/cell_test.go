@@ -1084,6 +1084,29 @@ func TestEG16_WithoutSentinelNothingLeaves(t *testing.T) {
 	}
 }
 
+// Whatever a cell's resolv.conf says, its own tree's or none, the question comes here.
+func TestAnyResolvConfWillDo(t *testing.T) {
+	w := newWorld(t)
+	if _, err := exec.LookPath("getent"); err != nil {
+		t.Skip("getent skipped: not installed")
+	}
+	for what, conf := range map[string]string{
+		"none":               "",
+		"a router's":         "search lan\nnameserver 192.168.7.1\nnameserver fe80::1%lo\n",
+		"systemd-resolved's": "nameserver 127.0.0.53\noptions edns0 trust-ad\nsearch .\n",
+		"public, by TCP":     "nameserver 8.8.8.8\noptions use-vc\n",
+		"public, by IPv6":    "nameserver 2001:4860:4860::8888\n",
+	} {
+		if err := os.WriteFile(w.resolv, []byte(conf), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		out, err := w.program("getent", "ahosts", "vendor-a.test")
+		if err != nil || !strings.Contains(out, "198.18.0.2") || !strings.Contains(out, "fd00:d00d::2") {
+			t.Errorf("%s: %v: %s", what, err, out)
+		}
+	}
+}
+
 // EG-10: by UDP and TCP, IPv4 and IPv6, and any server that the client thinks it asks.
 func TestEG10_TheResolverIsEveryAddress(t *testing.T) {
 	w := newWorld(t)
