@@ -176,6 +176,9 @@ func (s *Sentinel) inbox(ctx context.Context, c *daemon.Call, _ *wire.Empty) (*w
 	}
 	r := new(wire.InboxResp)
 	for _, k := range calls {
+		if k.Connector == self && k.Method == widenSite { // a connection that asks, by what it goes to
+			k.Connector, k.Method = siteConnector, k.Account
+		}
 		r.Items = append(r.Items, wire.InboxItem{Call: k.ID, State: wire.State(k.State), Connector: k.Connector,
 			Method: k.Method, Unix: k.Created.Time().Unix(), Collected: !k.Collected.IsZero()})
 	}

@@ -299,6 +299,26 @@ func TestSiteCardsAreBounded(t *testing.T) {
 	}
 }
 
+// TestSiteCardsByProgram: in the list the sites that one program asks for are alike, and those of another are not.
+func TestSiteCardsByProgram(t *testing.T) {
+	s := newSentinel(t)
+	s.begin(t, "work", 7)
+	for name, program := range map[string]string{"a.example": "curl", "b.example": "curl", "c.example": "curl", "d.example": "git"} {
+		req := site(name)
+		req.Task.Program = program
+		s.connects(t, "work", req)
+	}
+	for _, k := range s.cards(t) {
+		want := 2
+		if k.Fields[0].Values[0] == "d.example:443" {
+			want = 0
+		}
+		if k.Alike != want {
+			t.Errorf("%v: %d alike", k.Fields[0].Values, k.Alike)
+		}
+	}
+}
+
 // TestOverSession: the card of a session that is over makes room for one of the session that asks now.
 func TestOverSession(t *testing.T) {
 	s := newSentinel(t)

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"time"
 
@@ -97,7 +96,7 @@ func (s *Sentinel) siteCard(w *wanted, set *policy.Set, call *policy.Call, d *po
 			w.session.ID, w.program}, "/"), Approval: hex.EncodeToString(approval[:]), Mark: mark, Decision: "ask",
 		Policy: first(d.Policies), Reason: string(d.Code), Created: now, Deadline: now.Add(writeExpiry)}}
 	card := &wire.Card{ID: c.ID, Kind: "widening", State: wire.StateParked, Method: widenSite, Cell: w.cell, Session: call.Session,
-		Title: fmt.Sprintf("let programs of cell %s connect to %s", w.cell, call.Account), Attended: call.Attended,
+		Title: "connect to " + call.Account, Attended: call.Attended,
 		Labels: s.causes(w.cell), Reason: d.Reason, Policies: d.Policies, Grantable: &g, Hash: approval[:],
 		Made: now.Time().Unix(), Expires: c.Deadline.Time().Unix(),
 		Fields: []wire.Field{{Label: "Site", Values: []string{call.Account}, Main: true}},

@@ -97,8 +97,12 @@ func (a *app) showCmd() *cobra.Command {
 			}
 			if k.Grantable != nil && k.State == wire.StateParked {
 				a.line("")
-				a.line("  doorward approve %s --grant session   would also allow the like of it, see: doorward approve --help",
-					k.ID)
+				if k.Grantable.Connector == "site" {
+					a.line("  doorward approve %s --grant until=7d   allows it for longer, see: doorward approve --help", k.ID)
+				} else {
+					a.line("  doorward approve %s --grant session   would also allow the like of it, see: doorward approve --help",
+						k.ID)
+				}
 			}
 			return nil
 		},
