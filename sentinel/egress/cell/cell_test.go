@@ -232,6 +232,25 @@ func TestEG08_AnAddressOfTheClientsChoiceIsNotTheNames(t *testing.T) {
 	}
 }
 
+// A client that waits for leave to send a body gets it from the server, and a refusal without sending.
+func TestABodyThatIsAskedForFirst(t *testing.T) {
+	w := newWorld(t)
+	port := w.serveHTTP(http.HandlerFunc(echo), "vendor-a.test")
+	for name, want := range map[string]int{"vendor-a.test": 200, "evil.test": 403} {
+		c := w.dial(w.addr(name, port))
+		fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: %s:%d\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n", name, port)
+		r := bufio.NewReader(c)
+		resp, err := http.ReadResponse(r, nil)
+		if err == nil && resp.StatusCode == 100 {
+			_, _ = io.WriteString(c, "hello")
+			resp, err = http.ReadResponse(r, nil)
+		}
+		if err != nil || resp.StatusCode != want {
+			t.Errorf("%s: %+v, %v", name, resp, err)
+		}
+	}
+}
+
 // EG-04: however a host is written, sentinel is asked for one form of it, or not at all.
 func TestEG04_OneFormOfAName(t *testing.T) {
 	w := newWorld(t)
