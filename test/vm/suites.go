@@ -40,11 +40,15 @@ type suite struct {
 	bring func(ctx context.Context, cache, tree string) error
 }
 
+// callers are the tests of who is taken for whom, of what is reached by whom, and of what systemd and the kernel may refuse:
+// half of the time of test/vm/inside.
+const callers = "^Test(Full)?(SD0|SO0|ACaller|ADescriptor|ANameCounts|CellsWork|ATakenOver|RootOfTheCell|EachWall)"
+
 // suites are all of them, in the order that they begin in, as many at once as there are processors. Each costs a boot, about
 // a minute.
 var suites = []suite{
-	{name: "inside", pkg: "./test/vm/inside", skip: "^TestFull(PowerCut|KernelWithoutBPF)$|^Test(Full)?SD0"},
-	{name: "systemd", pkg: "./test/vm/inside", run: "^Test(Full)?SD0"},
+	{name: "callers", pkg: "./test/vm/inside", run: callers},
+	{name: "inside", pkg: "./test/vm/inside", skip: "^TestFull(PowerCut|KernelWithoutBPF)$|" + callers},
 	{name: "power", pkg: "./test/vm/inside", run: "^TestFullPowerCut$", full: true, boots: 3},
 	{name: "nobpf", pkg: "./test/vm/inside", run: "^TestFullKernelWithoutBPF$", full: true, env: []string{"DOORWARD_NO_BPF=yes"},
 		kernel: "lsm=landlock,lockdown,yama,integrity,apparmor"},

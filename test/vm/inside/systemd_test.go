@@ -67,7 +67,7 @@ func TestSD01WithoutNetlinkEgressRefuses(t *testing.T) {
 }
 
 // Every daemon does its work where a system call outside of the filter kills it, so none is refused it in silence.
-func TestSD02NoDaemonNeedsASystemCallThatIsFiltered(t *testing.T) {
+func TestFullSD02NoDaemonNeedsASystemCallThatIsFiltered(t *testing.T) {
 	ready(t)
 	start := time.Now()
 	var undo []func()
@@ -102,7 +102,7 @@ func TestSD02NoDaemonNeedsASystemCallThatIsFiltered(t *testing.T) {
 // Where a daemon cannot have more open files, which Go asks for at its start, it works all the same. Where it may set no
 // limit at all, it would leave cores, so it does not start; and where that system call ends it, its unit fails for everybody
 // to see. Its heap grows, and it executes no helper.
-func TestSD02ADaemonLivesWithoutMoreFiles(t *testing.T) {
+func TestFullSD02ADaemonLivesWithoutMoreFiles(t *testing.T) {
 	ready(t)
 	const unit = "doorward-worker@github.service"
 	t.Cleanup(func() {
@@ -188,7 +188,7 @@ func TestSD03AWrongCredentialIsSaid(t *testing.T) {
 
 // What systemd bounds of credentials: too large, too many, and a long name. A unit fails with words or has them all, and
 // nothing goes through without. One that changed on the disk counts from the next start, and `reload` says that it is none.
-func TestSD03TheBoundsOfCredentials(t *testing.T) {
+func TestFullSD03TheBoundsOfCredentials(t *testing.T) {
 	ready(t)
 	const unit, sealed = "doorward-authd.service", "/etc/credstore.encrypted/doorward.store-key"
 	t.Cleanup(func() {
@@ -306,15 +306,11 @@ func hang(t *testing.T, unit string) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	begin := time.Now()
 	another(t, unit, pid)
-	if result := time.Since(begin); result > 40*time.Second {
-		t.Errorf("%s: restarted after %.0f s", unit, result.Seconds())
-	}
 }
 
 // A daemon that hangs is restarted by its watchdog.
-func TestSD04AHungDaemonIsRestarted(t *testing.T) {
+func TestFullSD04AHungDaemonIsRestarted(t *testing.T) {
 	ready(t)
 	for _, unit := range services {
 		hang(t, unit)
