@@ -28,9 +28,11 @@ type suite struct {
 	full bool
 	// installed has the package and the users of the tests in place before the tests begin; others do that themselves.
 	installed bool
-	env       []string // of the tests, NAME=VALUE
-	base      string   // what is booted, one of recipes; empty is Debian 13
-	kernel    string   // what the kernel's command line has besides
+	// covers has the daemons say what of them ran, where that is asked for: not where the tests look at the units themselves.
+	covers bool
+	env    []string // of the tests, NAME=VALUE
+	base   string   // what is booted, one of recipes; empty is Debian 13
+	kernel string   // what the kernel's command line has besides
 	// boots above 1 keep the disk, and boot the machine again when it was reset before the tests ended, up to so many
 	// times. The tests run from their beginning each time; DOORWARD_BOOT counts from 1. To them a reset (as by
 	// /proc/sysrq-trigger) is a cut of the power: what was not synced is lost.
@@ -54,7 +56,7 @@ var suites = []suite{
 		kernel: "lsm=landlock,lockdown,yama,integrity,apparmor"},
 	{name: "debian12", pkg: "./test/vm/old", full: true, base: "bookworm"},
 	{name: "firsthour", pkg: "./test/vm/firsthour", full: true, bring: takeAgent},
-	{name: "scenario", pkg: "./test/scenario", installed: true,
+	{name: "scenario", pkg: "./test/scenario", installed: true, covers: true,
 		smoke: "^(TestTheWholePath|TestAnIssueIsOpenedOnceAfterApproval)$",
 		// Fewer kills and less load than on the host: its processor is not emulated.
 		env: []string{"DOORWARD_GROUND=systemd", "DOORWARD_PROGRAMS=/bench", "TMPDIR=/srv", "DOORWARD_KILLS=40", "DOORWARD_LOAD=20s"},
