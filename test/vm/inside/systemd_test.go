@@ -341,3 +341,45 @@ func TestFullSD04TheWatchdogMissedThreeTimes(t *testing.T) {
 	}
 	eventually(t, "a read", func() error { return readsOf(t, "dav") })
 }
+
+// Without a key of the machine's the store is opened by a person after each start, and by nothing else.
+func TestFullAStoreWithAPassphrase(t *testing.T) {
+	ready(t)
+	const unit, key, store = "doorward-authd.service", "/etc/credstore.encrypted/doorward.store-key", "/var/lib/doorward/authd/store"
+	aside := func(path string) {
+		t.Helper()
+		if err := os.Rename(path, path+".aside"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(t, "systemctl", "stop", unit)
+	aside(key)
+	aside(store)
+	t.Cleanup(func() {
+		must(t, "systemctl", "stop", unit)
+		if err := errors.Join(os.RemoveAll(store), os.Rename(store+".aside", store), os.Rename(key+".aside", key)); err != nil {
+			t.Fatal(err)
+		}
+		must(t, "systemctl", "start", unit)
+		eventually(t, "a read of the account before", func() error { return reads(t) })
+	})
+	must(t, "systemctl", "start", unit)
+	unlock := func(passphrase string) result { return person(t, passphrase, "unlock", "--secret-stdin") }
+	call := func() result { return inCell(t, "run-1", "timeout", "60", "/usr/bin/connector", "dav", "calendars") }
+	right, wrong := "pass "+rand.Text(), "pass "+rand.Text()
+	want(t, unlock(right), 0, "a passphrase for a new store")
+	account(t, "dav", "diary", dav.Base(), dav.CAPEM(), davPassword, "--user", "ada", "--owner", "ada@example.test")
+	eventually(t, "a read", func() error { return reads(t) })
+	must(t, "systemctl", "restart", unit)
+	if r := call(); r.code == 0 || !strings.Contains(r.stderr, "doorward unlock") {
+		t.Errorf("a call before the store is open: %v", r)
+	}
+	if r := unlock(wrong); r.code == 0 || strings.Contains(r.stderr, wrong) {
+		t.Errorf("another passphrase: %v", r)
+	}
+	if r := call(); r.code == 0 {
+		t.Errorf("a call after another passphrase: %v", r)
+	}
+	want(t, unlock(right), 0, "the passphrase")
+	eventually(t, "a read once the store is open", func() error { return reads(t) })
+}
