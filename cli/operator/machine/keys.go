@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
@@ -34,8 +35,14 @@ func keyFile(path string) Finding {
 	case err != nil:
 		return Not(check, "%s: %v", path, err)
 	}
+	dir, err := os.Stat(filepath.Dir(path))
+	if err != nil {
+		return Not(check, "%s: %v", filepath.Dir(path), err)
+	}
 	st := info.Sys().(*syscall.Stat_t)
-	if !info.Mode().IsRegular() || st.Uid != 0 || info.Mode().Perm()&0o077 != 0 {
+	// systemd-creds makes files that all may read, in a directory that root alone may enter.
+	open := info.Mode().Perm()&0o077 != 0 && dir.Mode().Perm()&0o077 != 0
+	if !info.Mode().IsRegular() || st.Uid != 0 || open {
 		return Bad(check, "chown root:root "+path+"; chmod 600 "+path,
 			"%s is %s, of user %d, and has to be a file that root alone may read", path, info.Mode().String(), int64(st.Uid))
 	}

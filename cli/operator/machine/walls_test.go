@@ -371,8 +371,15 @@ func TestSD03AKeyThatOthersMayReadIsWrong(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("a file of root's is needed")
 	}
-	path := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
+	dir := filepath.Join(t.TempDir(), "of-keys")
+	path := filepath.Join(dir, "key")
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(path, nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if f := keyFile(path); f.State != OK {
+		t.Errorf("in a directory that nobody else may enter: %s", f.What)
+	}
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(path, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if f := keyFile(path); f.State != OK {

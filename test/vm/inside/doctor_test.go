@@ -226,9 +226,9 @@ func TestFullDoctorNamesTheWallThatIsGone(t *testing.T) {
 		"wall.files doorward-worker@dav.service", "wall.files doorward-worker@github.service")
 	set("/var/lib/doorward/authd", 0o700)
 
-	set("/etc/credstore.encrypted/doorward.store-key", 0o640)
+	set("/var/lib/systemd/credential.secret", 0o640)
 	names("SD-03: a credential's source that a group may read", "key")
-	set("/etc/credstore.encrypted/doorward.store-key", 0o600)
+	set("/var/lib/systemd/credential.secret", 0o400)
 
 	restore := replaced(t, "/usr/libexec/doorward/egress")
 	names("another program than the one that runs", "version.files", "version.running")
