@@ -50,19 +50,30 @@ const callers = "^Test(Full)?(SD0|SO0|ACaller|ADescriptor|ANameCounts|CellsWork|
 // a minute.
 var suites = []suite{
 	{name: "callers", pkg: "./test/vm/inside", run: callers},
-	{name: "inside", pkg: "./test/vm/inside", skip: "^TestFull(PowerCut|KernelWithoutBPF)$|" + callers},
+	{name: "inside", pkg: "./test/vm/inside", skip: "^TestFull(PowerCut|KernelWithoutBPF|KernelThatSaysTheCgroup)$|" + callers},
 	{name: "power", pkg: "./test/vm/inside", run: "^TestFullPowerCut$", full: true, boots: 3},
 	{name: "nobpf", pkg: "./test/vm/inside", run: "^TestFullKernelWithoutBPF$", full: true, env: []string{"DOORWARD_NO_BPF=yes"},
 		kernel: "lsm=landlock,lockdown,yama,integrity,apparmor"},
 	{name: "debian12", pkg: "./test/vm/old", full: true, base: "bookworm"},
 	{name: "firsthour", pkg: "./test/vm/firsthour", full: true, bring: takeAgent},
-	{name: "scenario", pkg: "./test/scenario", installed: true, covers: true,
-		smoke: "^(TestTheWholePath|TestAnIssueIsOpenedOnceAfterApproval)$",
-		// Fewer kills and less load than on the host: its processor is not emulated.
-		env: []string{"DOORWARD_GROUND=systemd", "DOORWARD_PROGRAMS=/bench", "TMPDIR=/srv", "DOORWARD_KILLS=40", "DOORWARD_LOAD=20s"},
-		without: map[string]string{
-			"TestSilenceIsDenial": "it sets a daemon's clock since boot a day ahead, and a unit has no clock of its own",
-		}},
+	scenarios,
+	newer(suite{name: "callers", pkg: "./test/vm/inside",
+		run: "^Test(FullKernelThatSaysTheCgroup|SO0|ACaller|ADescriptor|ANameCounts|CellsWork)"}),
+	newer(scenarios),
+}
+
+var scenarios = suite{name: "scenario", pkg: "./test/scenario", installed: true, covers: true,
+	smoke: "^(TestTheWholePath|TestAnIssueIsOpenedOnceAfterApproval)$",
+	// Fewer kills and less load than on the host: its processor is not emulated.
+	env: []string{"DOORWARD_GROUND=systemd", "DOORWARD_PROGRAMS=/bench", "TMPDIR=/srv", "DOORWARD_KILLS=40", "DOORWARD_LOAD=20s"},
+	without: map[string]string{
+		"TestSilenceIsDenial": "it sets a daemon's clock since boot a day ahead, and a unit has no clock of its own",
+	}}
+
+// newer is a suite on a kernel whose pidfds say the cgroup (6.13), so that callers are told apart by that too.
+func newer(s suite) suite {
+	s.name, s.base, s.full, s.covers = "newer-"+s.name, "backports", true, false
+	return s
 }
 
 // choose are the suites of a run, and for each what its tests are held to. which and only are the person's choice of
