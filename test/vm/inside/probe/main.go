@@ -143,9 +143,13 @@ func files(pid, worker int) []attempt {
 		{"disk", func() error { return open("/dev/vda") }},
 		{"disk-node", func() error { return withDisk(open) }},
 		{"disk-mounted", func() error {
-			return withDisk(func(node string) error {
+			mount := func(node string) error {
 				return mounted(node, "ext4", func(dir string) error { return list1(dir + "/var/lib/doorward") })
-			})
+			}
+			if mount("/dev/vda") == nil {
+				return nil
+			}
+			return withDisk(mount)
 		}},
 	}
 }
