@@ -209,9 +209,6 @@ func (c *Cells) startCell(ctx context.Context, call *daemon.Call, req *wire.Cell
 		return nil, err
 	}
 	ctx = context.WithoutCancel(ctx)
-	if err := limits(ctx, req.Cell, conf); err != nil {
-		return nil, err
-	}
 	if err := systemctl(ctx, "start", unitName(req.Cell)); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@
 package cells
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -82,6 +83,9 @@ func become(dir, name string) error {
 	// What else is open was not opened here, and nspawn would hold it for as long as the cell runs.
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("close what was passed in: %w", err)
+	}
+	if err := limits(context.Background(), name, c); err != nil {
+		return err
 	}
 	return syscall.Exec(nspawnPath, c.nspawn(name), env)
 }

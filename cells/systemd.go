@@ -83,7 +83,7 @@ func fromStatus(ctx context.Context, unit string) error {
 	return wire.Refuse(wire.Code(f[1]), f[2], f[3])
 }
 
-// limits sets what a cell may use up, until the next boot, before it starts.
+// limits sets what a cell may use up. The cell's unit sets them for itself, so they hold whoever started it.
 func limits(ctx context.Context, cell string, c *config) error {
 	memory, tasks := "infinity", ""
 	if c.memory > 0 {

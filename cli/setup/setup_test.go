@@ -237,7 +237,8 @@ func TestAConfigurationIsReadStrictly(t *testing.T) {
 	}
 }
 
-func TestASecretsFileIsItsOwnersAlone(t *testing.T) {
+// SD-03: a secret whose file a group may read is refused.
+func TestSD03ASecretsFileIsItsOwnersAlone(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/good", "s", 0o600)
 	fd, err := openSecret(dir + "/good")

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -110,9 +111,9 @@ func homeOf(root *os.Root, home string, me owner) error {
 
 // debootstrap makes a tree with a Debian of its own.
 func debootstrap(ctx context.Context, run runner, dir, cell string, p person) error {
-	_, err := run(ctx, nil, "mmdebstrap", "--variant=minbase", "--include=ca-certificates,git,less,openssl,procps",
-		"stable", dir)
-	if err != nil {
+	release, sources := debian(ctx, run)
+	args := []string{"--variant=minbase", "--include=ca-certificates,git,less,openssl,procps", release, dir}
+	if _, err := run(ctx, nil, "mmdebstrap", append(args, sources...)...); err != nil {
 		return err
 	}
 	root, err := os.OpenRoot(dir)
@@ -134,6 +135,31 @@ func debootstrap(ctx context.Context, run runner, dir, cell string, p person) er
 		root.WriteFile("etc/group", fmt.Appendf(group, "%s:x:%d:\n", p.name, me.GID), 0o644),
 		root.WriteFile("etc/hostname", []byte(cell+"\n"), 0o644),
 		homeOf(root, p.home, me))
+}
+
+// debian is the release of this machine and where its packages and security updates come from, as apt has them. Where apt
+// knows no Debian it is the stable one, and mmdebstrap chooses.
+func debian(ctx context.Context, run runner) (release string, sources []string) {
+	said, err := run(ctx, nil, "apt-get", "indextargets", "--format", "deb $(REPO_URI) $(CODENAME) $(COMPONENT)",
+		"Created-By: Packages", "Origin: Debian")
+	if err != nil {
+		return "stable", nil
+	}
+	for line := range strings.Lines(said) {
+		line = strings.TrimSpace(line)
+		f := strings.Fields(line)
+		if len(f) != 4 || slices.Contains(sources, line) {
+			continue
+		}
+		sources = append(sources, line)
+		if release == "" && !strings.Contains(f[2], "-") {
+			release = f[2]
+		}
+	}
+	if release == "" {
+		return "stable", nil
+	}
+	return release, sources
 }
 
 // mountPoints makes the folders of a tree on which projects are put. Their owner in the tree is whom the project's owner

@@ -86,7 +86,7 @@ func run() error {
 		if s.base == "" {
 			s.base = *booted
 		}
-		m := &machine{suite: s, dir: filepath.Join(out, s.name), cover: *cover}
+		m := &machine{suite: s, dir: filepath.Join(out, s.name), cover: *cover && s.covers}
 		machines.Go(func() error {
 			r, err := m.try(ctx, root, *deb, *limit)
 			mu.Lock()

@@ -28,9 +28,11 @@ type suite struct {
 	full bool
 	// installed has the package and the users of the tests in place before the tests begin; others do that themselves.
 	installed bool
-	env       []string // of the tests, NAME=VALUE
-	base      string   // what is booted, one of recipes; empty is Debian 13
-	kernel    string   // what the kernel's command line has besides
+	// covers has the daemons say what of them ran, where that is asked for: not where the tests look at the units themselves.
+	covers bool
+	env    []string // of the tests, NAME=VALUE
+	base   string   // what is booted, one of recipes; empty is Debian 13
+	kernel string   // what the kernel's command line has besides
 	// boots above 1 keep the disk, and boot the machine again when it was reset before the tests ended, up to so many
 	// times. The tests run from their beginning each time; DOORWARD_BOOT counts from 1. To them a reset (as by
 	// /proc/sysrq-trigger) is a cut of the power: what was not synced is lost.
@@ -40,23 +42,38 @@ type suite struct {
 	bring func(ctx context.Context, cache, tree string) error
 }
 
+// callers are the tests of who is taken for whom, of what is reached by whom, and of what systemd and the kernel may refuse:
+// half of the time of test/vm/inside.
+const callers = "^Test(Full)?(SD0|SO0|ACaller|ADescriptor|ANameCounts|CellsWork|ATakenOver|RootOfTheCell|EachWall)"
+
 // suites are all of them, in the order that they begin in, as many at once as there are processors. Each costs a boot, about
 // a minute.
 var suites = []suite{
-	{name: "inside", pkg: "./test/vm/inside", skip: "^TestFull(PowerCut|KernelWithoutBPF)$|^Test(Full)?SD0"},
-	{name: "systemd", pkg: "./test/vm/inside", run: "^Test(Full)?SD0"},
+	{name: "callers", pkg: "./test/vm/inside", run: callers},
+	{name: "inside", pkg: "./test/vm/inside", skip: "^TestFull(PowerCut|KernelWithoutBPF|KernelThatSaysTheCgroup)$|" + callers},
 	{name: "power", pkg: "./test/vm/inside", run: "^TestFullPowerCut$", full: true, boots: 3},
 	{name: "nobpf", pkg: "./test/vm/inside", run: "^TestFullKernelWithoutBPF$", full: true, env: []string{"DOORWARD_NO_BPF=yes"},
 		kernel: "lsm=landlock,lockdown,yama,integrity,apparmor"},
 	{name: "debian12", pkg: "./test/vm/old", full: true, base: "bookworm"},
 	{name: "firsthour", pkg: "./test/vm/firsthour", full: true, bring: takeAgent},
-	{name: "scenario", pkg: "./test/scenario", installed: true,
-		smoke: "^(TestTheWholePath|TestAnIssueIsOpenedOnceAfterApproval)$",
-		// Fewer kills and less load than on the host: its processor is not emulated.
-		env: []string{"DOORWARD_GROUND=systemd", "DOORWARD_PROGRAMS=/bench", "TMPDIR=/srv", "DOORWARD_KILLS=40", "DOORWARD_LOAD=20s"},
-		without: map[string]string{
-			"TestSilenceIsDenial": "it sets a daemon's clock since boot a day ahead, and a unit has no clock of its own",
-		}},
+	scenarios,
+	newer(suite{name: "callers", pkg: "./test/vm/inside",
+		run: "^Test(FullKernelThatSaysTheCgroup|SO0|ACaller|ADescriptor|ANameCounts|CellsWork)"}),
+	newer(scenarios),
+}
+
+var scenarios = suite{name: "scenario", pkg: "./test/scenario", installed: true, covers: true,
+	smoke: "^(TestTheWholePath|TestAnIssueIsOpenedOnceAfterApproval)$",
+	// Fewer kills and less load than on the host: its processor is not emulated.
+	env: []string{"DOORWARD_GROUND=systemd", "DOORWARD_PROGRAMS=/bench", "TMPDIR=/srv", "DOORWARD_KILLS=40", "DOORWARD_LOAD=20s"},
+	without: map[string]string{
+		"TestSilenceIsDenial": "it sets a daemon's clock since boot a day ahead, and a unit has no clock of its own",
+	}}
+
+// newer is a suite on a kernel whose pidfds say the cgroup (6.13), so that callers are told apart by that too.
+func newer(s suite) suite {
+	s.name, s.base, s.full, s.covers = "newer-"+s.name, "backports", true, false
+	return s
 }
 
 // choose are the suites of a run, and for each what its tests are held to. which and only are the person's choice of

@@ -365,3 +365,41 @@ func TestUnitsAreHeldToWhatPeerExpects(t *testing.T) {
 		t.Error("a drop-in of a socket is not said")
 	}
 }
+
+// SD-03: systemd loads a credential whatever the mode of its file is, so doctor looks.
+func TestSD03AKeyThatOthersMayReadIsWrong(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("a file of root's is needed")
+	}
+	dir := filepath.Join(t.TempDir(), "of-keys")
+	path := filepath.Join(dir, "key")
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(path, nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if f := keyFile(path); f.State != OK {
+		t.Errorf("in a directory that nobody else may enter: %s", f.What)
+	}
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(path, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if f := keyFile(path); f.State != OK {
+		t.Errorf("control: %s", f.What)
+	}
+	for _, mode := range []os.FileMode{0o640, 0o604, 0o620} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if f := keyFile(path); f.State != Wrong || f.Next == "" {
+			t.Errorf("%o: %s: %s", mode, f.State, f.What)
+		}
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(path, 1234, 0); err != nil {
+		t.Fatal(err)
+	}
+	if f := keyFile(path); f.State != Wrong {
+		t.Errorf("of another user: %s: %s", f.State, f.What)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,11 +52,15 @@ func TestAPersonStartsRunsAndStops(t *testing.T) {
 	if s := denState(t); !strings.Contains(s, "running") || !strings.Contains(s, "payload") {
 		t.Errorf("the cell:\n%s", s)
 	}
-	for name, want := range map[string]string{"MemoryMax": "536870912", "TasksMax": "99"} {
-		if v := property(t, "doorward-cell@"+den, name); v != want {
-			t.Errorf("%s is %s, want %s", name, v, want)
+	limited := func() {
+		t.Helper()
+		for name, want := range map[string]string{"MemoryMax": "536870912", "TasksMax": "99"} {
+			if v := property(t, "doorward-cell@"+den, name); v != want {
+				t.Errorf("%s is %s, want %s", name, v, want)
+			}
 		}
 	}
+	limited()
 	r := person(t, "", "run", den, "--", "sh", "-c",
 		"id -u; id -g; pwd; ls /sys/class/net; ls /run/doorward; echo $HOME $USER; touch made; stat -c %u made; tty; connector inbox; ls /proc/self/fd; exit 3")
 	want(t, r, 3, "a run")
@@ -92,6 +97,13 @@ func TestAPersonStartsRunsAndStops(t *testing.T) {
 	}
 	r = as(t, "eve", "user-1001.slice", "", "/usr/bin/doorward", "cell", "list")
 	want(t, r, 3, "someone who is not in the group")
+	// The limits are the unit's own to set, as where it starts with the machine.
+	must(t, "systemctl", "revert", "doorward-cell@"+den)
+	if v := property(t, "doorward-cell@"+den, "TasksMax"); v == "99" {
+		t.Error("control: the limits are still set")
+	}
+	must(t, "systemctl", "start", "doorward-cell@"+den)
+	limited()
 }
 
 // A person's shell at a terminal is attended; it ends with them.
@@ -203,5 +215,45 @@ func TestAFrozenCell(t *testing.T) {
 	want(t, person(t, "", "cell", "stop", den), 0, "stop a frozen cell")
 	if s := denState(t); !strings.Contains(s, "stopped") {
 		t.Errorf("the cell:\n%s", s)
+	}
+}
+
+// A cell with a system of its own has nothing of the machine's /usr but the agent's command and what doctor tries with.
+func TestFullACellWithASystemOfItsOwn(t *testing.T) {
+	ready(t)
+	const name, tree = "apart", "/var/lib/doorward/cells/apart"
+	if err := errors.Join(makeTree(tree), os.WriteFile("/etc/doorward/cells/"+name+".toml", []byte("user = \"agent\"\nusr = \"own\"\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		person(t, "", "cell", "stop", name)
+		_ = errors.Join(os.RemoveAll(tree), os.Remove("/etc/doorward/cells/"+name+".toml"))
+	})
+	must(t, "sh", "-c", `for p in sh sleep cat ls id; do
+		for f in /usr/bin/$p $(ldd /usr/bin/$p | grep -o '/[^ ]*'); do
+			mkdir -p "$0/$(dirname $f)" && cp -L $f "$0/$f" || exit 1
+		done
+	done`, tree)
+	want(t, person(t, "", "cell", "start", name), 0, "start a cell with a system of its own")
+	r := person(t, "", "run", name, "--", "sh", "-c", "id -u; ls /usr/bin; ls /usr/share; connector inbox")
+	want(t, r, 0, "a run in it")
+	for _, has := range []string{"1000\n", "connector\n", "doorward\n"} {
+		if !strings.Contains(r.stdout, has) {
+			t.Errorf("no %q in %v", has, r)
+		}
+	}
+	if strings.Contains(r.stdout, "systemctl") {
+		t.Errorf("it has the machine's programs: %v", r)
+	}
+	if r := person(t, "", "run", "work", "--", "ls", "/usr/bin"); !strings.Contains(r.stdout, "systemctl") {
+		t.Errorf("control: a cell with the machine's /usr: %v", r)
+	}
+	all := doctor(t)
+	tell(t, all, "wrong")
+	good := in(all, "ok")
+	for _, wall := range []string{"cell.network", "cell.sentinel", "cell.kernel", "cell.processes", "cell.cgroup", "cell.payload"} {
+		if !slices.Contains(good, wall+" "+name) {
+			t.Errorf("doctor does not try %s of it", wall)
+		}
 	}
 }

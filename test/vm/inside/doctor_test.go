@@ -22,7 +22,7 @@ import (
 // A cell whose user is in a group that makes more of it, or whose unit has more in its environment than systemd puts
 // there, starts by no way, and nothing runs in it. What is refused names the group or the variable. The control of each
 // is the same cell without it.
-func TestACellThatIsNotArmedStartsByNoWay(t *testing.T) {
+func TestFullACellThatIsNotArmedStartsByNoWay(t *testing.T) {
 	denned(t)
 	const unit = "doorward-cell@" + den + ".service"
 	group := filepath.Join("/var/lib/doorward/cells", den, "etc/group")
@@ -226,6 +226,10 @@ func TestFullDoctorNamesTheWallThatIsGone(t *testing.T) {
 		"wall.files doorward-worker@dav.service", "wall.files doorward-worker@github.service")
 	set("/var/lib/doorward/authd", 0o700)
 
+	set("/var/lib/systemd/credential.secret", 0o640)
+	names("SD-03: a credential's source that a group may read", "key")
+	set("/var/lib/systemd/credential.secret", 0o400)
+
 	restore := replaced(t, "/usr/libexec/doorward/egress")
 	names("another program than the one that runs", "version.files", "version.running")
 	restore()
@@ -357,7 +361,7 @@ func TestTheAgentsOwnDoctor(t *testing.T) {
 
 // A report of a machine that was used has no credential in it, and nothing that the person or the agent wrote. The
 // control: what it is made of has.
-func TestAReportOfTheMachine(t *testing.T) {
+func TestFullAReportOfTheMachine(t *testing.T) {
 	ready(t)
 	title := "Dinner with the neighbours"
 	id := parks(t, title)

@@ -5,6 +5,7 @@ package inside
 import (
 	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -43,4 +44,16 @@ func TestFullKernelWithoutBPF(t *testing.T) {
 	if !found {
 		t.Errorf("doctor says nothing of bpf: %v", r)
 	}
+}
+
+// On a kernel of 6.13 or newer callers are told apart by what their pidfd says, too: what the other tests of this suite see
+// there is that path.
+func TestFullKernelThatSaysTheCgroup(t *testing.T) {
+	ready(t)
+	all := doctor(t)
+	tell(t, all, "weak")
+	if !slices.Contains(in(all, "ok"), "kernel.pidfdinfo") {
+		t.Error("this kernel has no PIDFD_GET_INFO, so nothing here tries it")
+	}
+	tell(t, all, "wrong")
 }

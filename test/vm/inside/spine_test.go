@@ -198,7 +198,7 @@ func another(t *testing.T, unit string, pid int) {
 	session(t) // what ran in a cell was ended by the daemon of cells before it was ready
 }
 
-func TestARestartUnderAParkedCall(t *testing.T) {
+func TestFullARestartUnderAParkedCall(t *testing.T) {
 	ready(t)
 	for i, unit := range services {
 		t.Run(unit, func(t *testing.T) {

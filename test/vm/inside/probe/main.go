@@ -150,39 +150,44 @@ func files(pid, worker int) []attempt {
 			return mounted("none", "cgroup2", func(dir string) error { return write(dir + "/doorward.slice/cgroup.procs") })
 		}},
 		{"disk", func() error { return open("/dev/vda") }},
-		{"disk-node", func() error {
-			b, err := os.ReadFile("/sys/class/block/vda/dev")
-			if err != nil {
-				return err
-			}
-			var major, minor uint32
-			if _, err := fmt.Sscanf(string(b), "%d:%d", &major, &minor); err != nil {
-				return err
-			}
-			// A node is no device where a folder's file system is mounted without them, as /tmp may be.
-			var all error
-			for _, dir := range []string{os.TempDir(), "/dev", "/var/tmp", "/"} {
-				err := node(filepath.Join(dir, fmt.Sprint("vda-", os.Getpid())), int(unix.Mkdev(major, minor)))
-				if err == nil {
-					return nil
-				}
-				all = errors.Join(all, err)
-			}
-			return all
-		}},
+		{"disk-node", func() error { return withDisk(open) }},
 		{"disk-mounted", func() error {
-			return mounted("/dev/vda", "ext4", func(dir string) error { return list1(dir + "/var/lib/doorward") })
+			mount := func(node string) error {
+				return mounted(node, "ext4", func(dir string) error { return list1(dir + "/var/lib/doorward") })
+			}
+			if mount("/dev/vda") == nil {
+				return nil
+			}
+			return withDisk(mount)
 		}},
 	}
 }
 
-// node makes a block device's node there and opens it.
-func node(at string, dev int) error {
-	if err := unix.Mknod(at, unix.S_IFBLK|0o600, dev); err != nil {
-		return fmt.Errorf("make %s: %w", at, err)
+// withDisk makes a node of the machine's disk and tries something with it, until it goes through: a node is no device where
+// its folder's file system is mounted without them, as /tmp may be.
+func withDisk(try func(node string) error) error {
+	b, err := os.ReadFile("/sys/class/block/vda/dev")
+	if err != nil {
+		return err
 	}
-	defer os.Remove(at)
-	return open(at)
+	var major, minor uint32
+	if _, err := fmt.Sscanf(string(b), "%d:%d", &major, &minor); err != nil {
+		return err
+	}
+	var all error
+	for _, dir := range []string{os.TempDir(), "/dev", "/var/tmp", "/"} {
+		node := filepath.Join(dir, fmt.Sprint("vda-", os.Getpid()))
+		err := unix.Mknod(node, unix.S_IFBLK|0o600, int(unix.Mkdev(major, minor)))
+		if err == nil {
+			err = try(node)
+			_ = os.Remove(node)
+		}
+		if err == nil {
+			return nil
+		}
+		all = errors.Join(all, fmt.Errorf("%s: %w", node, err))
+	}
+	return all
 }
 
 // kernel are the ways into the kernel, and what it lets a process do to itself or others.
