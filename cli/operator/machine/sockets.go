@@ -83,6 +83,9 @@ func others(known map[string]bool) []Finding {
 			return nil // gone
 		}
 		n++
+		if path+"/" == wire.BPFDir { // a file system of the kernel's own, in which no socket can be
+			return fs.SkipDir
+		}
 		st := info.Sys().(*syscall.Stat_t)
 		switch {
 		case d.IsDir() && (st.Uid != 0 || st.Gid != 0 || info.Mode().Perm()&0o022 != 0):

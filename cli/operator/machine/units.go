@@ -32,6 +32,9 @@ var daemons = []string{"authd", "sentinel", "egress", "cells"}
 // wallsUnit is the unit of what is in the kernel around all cells.
 const wallsUnit = "doorward-bpf.service"
 
+// cellSocket begins the name of the unit of the socket on which a cell's egress takes sentinel.
+const cellSocket = "doorward-egress-cell-sentinel@"
+
 const properties = "Id,LoadState,ActiveState,SubState,Result,MainPID,ControlGroup,NeedDaemonReload,DropInPaths,NRestarts"
 
 // Look asks systemd for every unit of Doorward. vendors are those that have a description.
@@ -42,7 +45,7 @@ func Look(vendors []string) *Machine {
 		return m
 	}
 	ask := []string{"show", "--property=" + properties, "--", "doorward.target", "doorward-worker@*.service",
-		"doorward-cell@*.service", "doorward-cellnet@*.service", wallsUnit}
+		"doorward-cell@*.service", "doorward-cellnet@*.service", cellSocket + "*.socket", wallsUnit}
 	for _, d := range daemons {
 		ask = append(ask, service(d))
 	}
@@ -321,9 +324,6 @@ type socket struct {
 func (m *Machine) sockets() []socket {
 	var out []socket
 	for _, e := range wire.Graph() {
-		if e.Name == "egress-cell" { // there is one for each cell, while that runs
-			continue
-		}
 		s := socket{unit: "doorward-" + e.Name + ".socket", path: wire.RunDir + e.Socket, group: "doorward-" + e.From,
 			from: e.From, to: e.To, mode: e.Mode}
 		switch e.From {
@@ -336,6 +336,16 @@ func (m *Machine) sockets() []socket {
 		}
 		if rest, ok := strings.CutPrefix(e.Socket, "cell/"); ok {
 			s.path = wire.CellDir + rest
+		}
+		if e.Name == "egress-cell" { // there is one for each cell, from its first start on
+			for unit, u := range m.units {
+				if cell, ok := strings.CutPrefix(unit, cellSocket); ok && u.active() {
+					of := s
+					of.unit, of.path = unit, wire.PathEgressCell(strings.TrimSuffix(cell, ".socket"))
+					out = append(out, of)
+				}
+			}
+			continue
 		}
 		if e.To != "worker" {
 			out = append(out, s)
