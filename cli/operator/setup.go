@@ -29,8 +29,9 @@ questions at most, says what it will do, does it, and ends with a read of the ne
 the cell. Run again it goes on where it stopped. What it does is written down before, in
 /var/lib/doorward/setup.json, and --undo takes all of it back.
 
-Cells have no network yet: an agent that is taken in does not reach its model, until --undo. --plan
-says what would be done and does nothing; with --config it checks the file, on any machine.
+In the cell each site that the agent connects to asks you once, its model's provider first: doorward
+pending. --plan says what would be done and does nothing; with --config it checks the file, on any
+machine.
 
 --config FILE begins at once, and asks only for secrets that it names no file for and for decisions
 that it does not take. It needs a login session too. What is left out is as said behind the example;

@@ -302,8 +302,7 @@ func (s *setup) show(steps []step) (bool, error) {
 func (s *setup) warnings() []string {
 	var out []string
 	if len(s.j.Found) > 0 {
-		out = append(out, "cells have no network yet: the agent does not reach its model from there, and is out of use until "+
-			"doorward setup --undo")
+		out = append(out, "in the cell each site that the agent connects to asks you once, its model's provider first: doorward pending")
 	}
 	for _, f := range s.j.Found {
 		if len(f.Settings) > 0 {
@@ -314,8 +313,7 @@ func (s *setup) warnings() []string {
 			out = append(out, cmd+" will start it in the cell, by: doorward run "+s.j.Config.Cell+" -- "+f.Name)
 		}
 		if len(f.Units) > 0 {
-			out = append(out, f.Title+"'s own service is stopped and does not start in the cell by itself: "+
-				"cells have no network yet")
+			out = append(out, f.Title+"'s own service is stopped and does not start in the cell by itself")
 		}
 	}
 	if s.j.Config.Key == "passphrase" {

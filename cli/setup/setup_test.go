@@ -514,7 +514,7 @@ func TestAPlanDoesNothing(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	said := strings.Join(r.said, "\n")
-	for _, want := range []string{"What will be done", "make the root tree", "cells have no network yet: the agent does not reach its model"} {
+	for _, want := range []string{"What will be done", "make the root tree", "each site that the agent connects to asks you once"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("%q is not in %s", want, said)
 		}
