@@ -303,6 +303,10 @@ int gate_opened(struct bpf_sock_ops *ctx)
 
 	if (ctx->op != BPF_SOCK_OPS_TCP_CONNECT_CB)
 		return 1;
+	/* What stays within the cell is nobody's to ask about, and would push out what egress looks up. */
+	if (ctx->family == AF_INET ? loopback4(ctx->remote_ip4) :
+				     loopback6(ctx->remote_ip6[0], ctx->remote_ip6[1], ctx->remote_ip6[2], ctx->remote_ip6[3]))
+		return 1;
 	o = ctx->sk ? bpf_sk_storage_get(&opening, ctx->sk, 0, 0) : 0;
 	if (!o) {
 		count(GATE_NO_ENTRY);

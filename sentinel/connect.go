@@ -32,7 +32,7 @@ func (s *Sentinel) connect(ctx context.Context, c *daemon.Call, req *wire.Connec
 	e := asError(s.log, err)
 	r := ledger.Refusal{By: "sentinel", Cell: w.cell, Reason: string(e.Code), Next: e.Next}
 	host := orElse(w.target.Host(), short(orElse(req.Name, req.Addr)))
-	if s.conns.mayName(w.cell, host+" "+string(e.Code)) && s.mayRecord(netAllowance(w.cell), connectCost) {
+	if s.conns.mayName(w.cell, fmt.Sprint(host, " ", req.Port, " ", e.Code)) && s.mayRecord(netAllowance(w.cell), connectCost) {
 		r.Host, r.Call = host, w.card // others are counted by their reason, whatever they went to
 		r.Detail = fmt.Sprintf("port %d: %s", req.Port, clip(e.Reason, 200))
 		r.More = connectDetails{Program: w.program, PID: w.pid, Begins: short(w.begins)}

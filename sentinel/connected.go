@@ -84,8 +84,9 @@ func (s *Sentinel) connSent(cell string, req *wire.SentReq) (durable func(contex
 // connRefused puts on record what a cell's egress refused by itself: equal ones as a sum.
 func (s *Sentinel) connRefused(ctx context.Context, cell string, req *wire.SentReq) error {
 	r := ledger.Refusal{By: "egress", Cell: cell, Reason: string(req.Err.Code), Next: clip(req.Err.Next, 200)}
-	if s.conns.mayName(cell, short(req.Host)+" "+r.Reason) && s.mayRecord(netAllowance(cell), connectCost) {
-		r.Host, r.Detail = short(req.Host), clip(req.Err.Reason, 200)
+	host, detail := short(req.Host), clip(req.Err.Reason, 200)
+	if s.conns.mayName(cell, host+" "+r.Reason+" "+detail) && s.mayRecord(netAllowance(cell), connectCost) {
+		r.Host, r.Detail = host, detail
 	}
 	return s.ledgerError(s.ledger.Refused(ctx, r))
 }

@@ -28,6 +28,7 @@ type conn struct {
 	ctx    context.Context // ends with it
 	cancel context.CancelFunc
 	down   *net.TCPConn
+	task   wire.Task    // who opened it
 	src    source       // reads down, until its bytes go on untouched
 	last   atomic.Int64 // when a byte came last, either way; nanoseconds since 1970
 
@@ -109,6 +110,10 @@ func (k *conn) serve() {
 		return
 	}
 	k.src.used = k.touch
+	var err error
+	if k.task, err = k.s.Opener(k.down); err != nil { // now: others' connections may push it out of the kernel's table
+		k.s.warn("nobody knows who opened a connection", daemon.KeyErr, err.Error())
+	}
 	t, refusal := targetOf(local.AddrPort(), k.s.Names.Name)
 	to := t.String()
 	if refusal != nil {
@@ -151,10 +156,7 @@ func (k *conn) serve() {
 // decided anew.
 func (k *conn) reach(t target, a agreed, f front) (again bool) {
 	req := a.req()
-	var err error
-	if req.Task, err = k.s.Opener(k.down); err != nil {
-		k.s.warn("nobody knows who opened a connection", daemon.KeyErr, err.Error())
-	}
+	req.Task = k.task
 	k.undecided()
 	resp, refusal := k.ask(req)
 	if refusal != nil {
@@ -173,6 +175,7 @@ func (k *conn) reach(t target, a agreed, f front) (again bool) {
 		return false
 	}
 	c := carriage{k: k, up: up}
+	var err error
 	if f.http != nil {
 		again, err = c.requests(t, a, f.http)
 	} else {

@@ -257,3 +257,21 @@ func FuzzFront(f *testing.F) {
 		}
 	})
 }
+
+// What a server may read as HTTP/1, and we would not, is not carried unread as something else.
+func TestWhatIsNearlyHTTPIsRefused(t *testing.T) {
+	for _, b := range []string{
+		"\r\nGET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "\nGET / HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+		"GET / HTTP/1.1\nHost: evil.test\n\n", "GET\t/ HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+		"GET /\tHTTP/1.1\r\nHost: evil.test\r\n\r\n", "GET / HTTP/1.1 \r\nHost: evil.test\r\n\r\n",
+	} {
+		if f, need, err := classify([]byte(b), true); err == nil || need != 0 || f.begins != "" {
+			t.Errorf("%q: begins %q, needs %d more, %v", b, f.begins, need, err)
+		}
+	}
+	for _, b := range []string{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "SSH-2.0-x\r\n", "EHLO a\r\n"} { // control
+		if f, _, err := classify([]byte(b), true); err != nil || f.begins != wire.BeginsOther {
+			t.Errorf("%q: begins %q, %v", b, f.begins, err)
+		}
+	}
+}

@@ -39,8 +39,13 @@ const (
 	httpNo
 )
 
-// isHTTP looks at a first line: METHOD SP target SP HTTP/1.x CRLF. The preface of HTTP/2 is none.
+// isHTTP looks at a first line: METHOD SP target SP HTTP/1.x CRLF. The preface of HTTP/2 is none. What a server may take for
+// HTTP/1 all the same, an empty line before it or another end of the line, counts as one too, and parseHTTP refuses it: as
+// something else it would be carried unread, to whatever host it names.
 func isHTTP(b []byte) httpSays {
+	if len(b) > 0 && (b[0] == '\r' || b[0] == '\n') {
+		return httpYes
+	}
 	i := 0
 	for i < len(b) && ('A' <= b[i] && b[i] <= 'Z' || b[i] == '-') {
 		i++
@@ -50,14 +55,14 @@ func isHTTP(b []byte) httpSays {
 		return httpNo
 	case i == len(b):
 		return httpMaybe
-	case b[i] != ' ':
+	case b[i] != ' ' && b[i] != '\t':
 		return httpNo
 	}
 	line, _, whole := bytes.Cut(b, []byte("\n"))
 	switch {
 	case !whole:
 		return httpMaybe
-	case bytes.HasSuffix(line, []byte(" HTTP/1.1\r")) || bytes.HasSuffix(line, []byte(" HTTP/1.0\r")):
+	case bytes.Contains(line, []byte("HTTP/1.")):
 		return httpYes
 	}
 	return httpNo
