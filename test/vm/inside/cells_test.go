@@ -222,7 +222,8 @@ func TestAFrozenCell(t *testing.T) {
 func TestFullACellWithASystemOfItsOwn(t *testing.T) {
 	ready(t)
 	const name, tree = "apart", "/var/lib/doorward/cells/apart"
-	if err := errors.Join(makeTree(tree), os.WriteFile("/etc/doorward/cells/"+name+".toml", []byte("user = \"agent\"\nusr = \"own\"\n"), 0o644)); err != nil {
+	if err := errors.Join(makeTree(tree), os.MkdirAll("/etc/doorward/cells", 0o755),
+		os.WriteFile("/etc/doorward/cells/"+name+".toml", []byte("user = \"agent\"\nusr = \"own\"\n"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
