@@ -128,6 +128,8 @@ func TestWhatAnUpgradeRestarts(t *testing.T) {
 	_, _, told := s.run("", "postinst", "configure", "")
 	s.want(told, "daemon-reload")
 
+	// The walls around cells, which run on: what an older version did not have, and programs replaced in place.
+	const started, replaced = "start doorward-bpf.service doorward-canary.timer", "reload doorward-cellnet@*.service"
 	upgrade := func(fails string) (bool, string, []string) {
 		t.Helper()
 		return s.run(fails, "postinst", "configure", "0.0.9")
@@ -135,10 +137,10 @@ func TestWhatAnUpgradeRestarts(t *testing.T) {
 	s.run("", "preinst", "upgrade", "0.0.9")
 	s.run("", "postrm", "upgrade", "0.1.0")
 	_, _, told = upgrade("")
-	s.want(told, "daemon-reload", "restart doorward-authd.service doorward-cells.service")
+	s.want(told, "daemon-reload", "restart doorward-authd.service doorward-cells.service", "-q is-active doorward.target", started, replaced)
 
 	ok, said, told := upgrade("restart")
-	s.want(told, "daemon-reload", "restart doorward-authd.service doorward-cells.service")
+	s.want(told, "daemon-reload", "restart doorward-authd.service doorward-cells.service", "-q is-active doorward.target", started, replaced)
 	if !ok || !strings.Contains(said, "not all daemons are up again") {
 		t.Errorf("a daemon does not come up: %t %s", ok, said)
 	}
@@ -153,7 +155,7 @@ func TestWhatAnUpgradeRestarts(t *testing.T) {
 	s.file("cgroup/"+cellGroup+"/run-1/cgroup.events", "populated 1\nfrozen 0\n")
 	_, said, told = upgrade("")
 	s.want(told, "daemon-reload", "stop doorward-approve.socket doorward-gone.socket", "stop doorward-authd.service",
-		"start doorward-approve.socket", "start doorward-authd.service")
+		"start doorward-approve.socket", "start doorward-authd.service", "-q is-active doorward.target", started, replaced)
 	if !strings.Contains(said, "systemctl restart doorward-cells.service") {
 		t.Errorf("nothing is said of the run: %s", said)
 	}
