@@ -750,10 +750,11 @@ func TestTheWallClockCounts(t *testing.T) {
 // would fill, and nothing be released any more although there is room again.
 func TestAReleaseThatCouldNotBeRecordedIsSaidAgain(t *testing.T) {
 	w := start(t)
-	heard := make(chan wire.ReleasedReq, 16)
+	heard, known := make(chan wire.ReleasedReq, 16), make(chan struct{}, 16)
 	said := 0
 	link := w.dial("authd-sentinel", sentinelID,
 		daemon.Pushed("accounts", func(context.Context, *daemon.Call, *wire.AccountsReq) (*wire.Empty, error) {
+			known <- struct{}{}
 			return &wire.Empty{}, nil
 		}),
 		daemon.Pushed("refused", func(context.Context, *daemon.Call, *wire.RefusedReq) (*wire.Empty, error) {
@@ -766,6 +767,7 @@ func TestAReleaseThatCouldNotBeRecordedIsSaidAgain(t *testing.T) {
 			}
 			return &wire.Empty{}, nil
 		}).InOrder())
+	receive(t, known) // until then it is not sentinel's link
 	s := &sentinel{Link: link, w: w}
 	worker, egress := w.dial("authd-worker", githubID), w.dial("authd-egress", egressID)
 	req := w.borrowed(s, worker, "a")
