@@ -37,6 +37,9 @@ func (s *Sentinel) accountsPushed(ctx context.Context, c *daemon.Call, req *wire
 		s.orphans = nil
 	}
 	s.mu.Unlock()
+	if s.told != nil {
+		s.told()
+	}
 	if fresh {
 		// authd repeats what was not acknowledged on this link before it answers anything, and handlers of released run
 		// in order; an answer to revoke is behind all of them.
@@ -170,8 +173,14 @@ func (s *Sentinel) authdRefused(_ context.Context, _ *daemon.Call, req *wire.Ref
 	return &wire.Empty{}, nil
 }
 
+// startFor bounds how long calls that came while sentinel was away wait, after its start, for what authd tells.
+const startFor = 2 * time.Second
+
 // account picks the account of a call: the named one, or the only one.
 func (s *Sentinel) account(vendor, name string) (wire.Account, error) {
+	if s.starting != nil {
+		<-s.starting.Done()
+	}
 	s.mu.Lock()
 	up, locked := s.instance != "", s.locked
 	s.mu.Unlock()

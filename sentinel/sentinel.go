@@ -45,6 +45,8 @@ type Sentinel struct {
 	egress   *daemon.Client
 	freezer  *daemon.Client  // cells
 	lifetime context.Context // of the daemon: work that outlives its asker
+	told     func()          // ends starting
+	starting context.Context // ends with the first accounts, or startFor after the start; nil is ended
 
 	conns      *connections
 	health     health
@@ -90,6 +92,10 @@ func Run(ctx context.Context, p *daemon.Process) error {
 		vendors: map[string]*describe.Connector{}, accounts: map[string]wire.Account{}, live: map[string]*live{},
 		cells: map[string]*allowance{}, executing: map[string]bool{}, news: map[string]*waiting{}, workers: map[string]*daemon.Client{},
 		egresses: map[string]*daemon.Client{}, conns: newConnections(), judging: map[[2]string]int{}, eventNews: make(chan struct{})}
+	var started context.CancelFunc
+	s.starting, started = context.WithTimeout(ctx, startFor)
+	defer started()
+	s.told = started
 	s.authd = &daemon.Client{Path: wire.PathAuthdSentinel, Name: "authd", Log: p.Log, Pushed: []daemon.Verb{
 		daemon.Pushed("accounts", s.accountsPushed).InOrder(),
 		daemon.Pushed("released", s.released).InOrder(),

@@ -185,7 +185,7 @@ func TestARemovalLeavesNoCell(t *testing.T) {
 	}
 	s.file(events, "populated 0\nfrozen 0\n")
 	ok, _, told := s.run("", "prerm", "remove")
-	s.want(told, append(first, "stop doorward-*.socket", "disable --now doorward.target", "stop doorward-*.service")...)
+	s.want(told, append(first, "stop doorward-*.timer", "stop doorward-*.socket", "disable --now doorward.target", "stop doorward-*.service")...)
 	if !ok {
 		t.Error("control: no cell lives, and the removal is refused")
 	}

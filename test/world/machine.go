@@ -163,10 +163,10 @@ func (m *machine) mark() error {
 
 // clear ends everything of Doorward on the machine, and takes away what it and an earlier world left.
 func (m *machine) clear() error {
-	// As a removal of the package does: cells, then sockets, which a daemon that dials another would start that one by,
+	// As a removal of the package does: cells, then what tries their walls now and again, then sockets, which a daemon that dials another would start that one by,
 	// then the daemons, one that waits at its gate too.
 	var errs []error
-	for _, units := range []string{"doorward-cell@*.service", "doorward*.socket", "doorward*.service"} {
+	for _, units := range []string{"doorward-cell@*.service", "doorward*.timer", "doorward*.socket", "doorward*.service"} {
 		errs = append(errs, run("systemctl", "stop", units))
 	}
 	errs = append(errs, run("systemctl", "reset-failed", "doorward*"))
