@@ -4,6 +4,7 @@ package sentinel
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/doorward/doorward/internal/wire"
@@ -11,7 +12,7 @@ import (
 
 // A call that waited at the socket while sentinel was away is not told that authd is down before authd could say anything.
 func TestACallAtTheStartWaitsForAccounts(t *testing.T) {
-	s := &Sentinel{accounts: map[string]wire.Account{}}
+	s := &Sentinel{}
 	var told context.CancelFunc
 	s.starting, told = context.WithCancel(t.Context())
 	got := make(chan error, 1)
@@ -20,15 +21,15 @@ func TestACallAtTheStartWaitsForAccounts(t *testing.T) {
 		got <- err
 	}()
 	s.mu.Lock()
-	s.instance, s.accounts["diary"] = "a", wire.Account{Name: "diary", Vendor: "dav"}
+	s.instance, s.locked = "a", true
 	s.mu.Unlock()
 	told()
-	if err := <-got; err != nil {
-		t.Error(err)
+	var e *wire.Error
+	if err := <-got; !errors.As(err, &e) || e.Code != wire.CodeLocked {
+		t.Errorf("not what authd told: %v", err)
 	}
-	// Control: once it has begun, a link that is down is said at once.
-	s.instance = ""
-	if _, err := s.account("dav", "diary"); err == nil {
-		t.Error("without authd there is an account")
+	s.instance = "" // control: later on a link that is down is said at once
+	if _, err := s.account("dav", "diary"); !errors.As(err, &e) || e.Code != wire.CodeUnavailable {
+		t.Errorf("without authd: %v", err)
 	}
 }
