@@ -63,7 +63,7 @@ var suites = []suite{
 }
 
 var scenarios = suite{name: "scenario", pkg: "./test/scenario", installed: true, covers: true,
-	smoke: "^(TestTheWholePath|TestAnIssueIsOpenedOnceAfterApproval)$",
+	smoke: "^TestTheWholePath$",
 	// Fewer kills and less load than on the host: its processor is not emulated.
 	env: []string{"DOORWARD_GROUND=systemd", "DOORWARD_PROGRAMS=/bench", "TMPDIR=/srv", "DOORWARD_KILLS=40", "DOORWARD_LOAD=20s"},
 	without: map[string]string{

@@ -143,7 +143,7 @@ func TestFullSD02ADaemonLivesWithoutMoreFiles(t *testing.T) {
 }
 
 // A credential that is wrong or missing stops its unit with words, and the right one brings it back without more.
-func TestSD03AWrongCredentialIsSaid(t *testing.T) {
+func TestFullSD03AWrongCredentialIsSaid(t *testing.T) {
 	ready(t)
 	const unit, path = "doorward-sentinel.service", "/etc/credstore.encrypted/doorward.checkpoint-key"
 	right, err := os.ReadFile(path)
@@ -271,7 +271,7 @@ func TestFullSD03TheBoundsOfCredentials(t *testing.T) {
 
 // A worker that ends at once, under calls, is tried again and again, ever slower; its sockets stay. Once the cause is
 // gone, calls pass without anybody's help.
-func TestSD04AFailingWorkerKeepsItsSockets(t *testing.T) {
+func TestFullSD04AFailingWorkerKeepsItsSockets(t *testing.T) {
 	ready(t)
 	const unit = "doorward-worker@dav.service"
 	undo := dropIn(t, unit, "ExecStart=\nExecStart=/bin/false\nNoExecPaths=\n")
