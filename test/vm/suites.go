@@ -62,12 +62,17 @@ var suites = []suite{
 	newer(scenarios),
 }
 
+const noSites = "the world of scenarios has no site for a cell of the machine yet; the host ground does"
+
 var scenarios = suite{name: "scenario", pkg: "./test/scenario", installed: true, covers: true,
 	smoke: "^TestTheWholePath$",
 	// Fewer kills and less load than on the host: its processor is not emulated.
 	env: []string{"DOORWARD_GROUND=systemd", "DOORWARD_PROGRAMS=/bench", "TMPDIR=/srv", "DOORWARD_KILLS=40", "DOORWARD_LOAD=20s"},
 	without: map[string]string{
-		"TestSilenceIsDenial": "it sets a daemon's clock since boot a day ahead, and a unit has no clock of its own",
+		"TestSilenceIsDenial":                      "it sets a daemon's clock since boot a day ahead, and a unit has no clock of its own",
+		"TestAClientOfTheCellReachesAnAllowedSite": noSites, "TestASiteThatAsks": noSites, "TestWhatIsNotAllowedStays": noSites,
+		"TestSentinelGoneNothingNewLeaves": noSites, "TestEgressGoneItsNamesStay": noSites, "TestTheSwitchEndsTraffic": noSites,
+		"TestEG16_NothingLeavesUnjudged": noSites,
 	}}
 
 // newer is a suite on a kernel whose pidfds say the cgroup (6.13), so that callers are told apart by that too.
