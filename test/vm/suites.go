@@ -46,9 +46,11 @@ type suite struct {
 // half of the time of test/vm/inside.
 const callers = "^Test(Full)?(SD0|SO0|ACaller|ADescriptor|ANameCounts|CellsWork|ATakenOver|RootOfTheCell|EachWall)"
 
-// suites are all of them, in the order that they begin in, as many at once as there are processors. Each costs a boot, about
-// a minute.
+// suites are all of them, in the order that they begin in, as many at once as there are processors: the longest first.
+// Each costs a boot, about a minute.
 var suites = []suite{
+	scenarios,
+	newer(scenarios),
 	{name: "callers", pkg: "./test/vm/inside", run: callers},
 	{name: "inside", pkg: "./test/vm/inside", skip: "^TestFull(PowerCut|KernelWithoutBPF|KernelThatSaysTheCgroup)$|" + callers},
 	{name: "power", pkg: "./test/vm/inside", run: "^TestFullPowerCut$", full: true, boots: 3},
@@ -56,10 +58,8 @@ var suites = []suite{
 		kernel: "lsm=landlock,lockdown,yama,integrity,apparmor"},
 	{name: "debian12", pkg: "./test/vm/old", full: true, base: "bookworm"},
 	{name: "firsthour", pkg: "./test/vm/firsthour", full: true, bring: takeAgent},
-	scenarios,
 	newer(suite{name: "callers", pkg: "./test/vm/inside",
 		run: "^Test(FullKernelThatSaysTheCgroup|SO0|ACaller|ADescriptor|ANameCounts|CellsWork)"}),
-	newer(scenarios),
 }
 
 const noSites = "the world of scenarios has no site for a cell of the machine yet; the host ground does"
