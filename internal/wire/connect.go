@@ -45,5 +45,10 @@ type (
 		Under string `msgpack:"u,omitempty"`
 		// Permit are ip:port that may be dialled for it though they are not public; they open nothing else.
 		Permit []string `msgpack:"pm,omitempty"`
+		// Of an intercepted connection. Credential is where its requests carry a surrogate; a request without one is then answered
+		// by egress, and where Credential is nil a surrogate anywhere is refused. Read are bodies to read.
+		Credential *Placement `msgpack:"cr,omitempty"`
+		Read       []Reading  `msgpack:"r,omitempty"`
+		Budget     *Budget    `msgpack:"bu,omitempty"`
 	}
 )

@@ -68,9 +68,12 @@ type Leaf struct {
 
 // GrantReq is sentinel -> authd, verb grant: a call may use a credential. It lives in authd's memory only.
 type GrantReq struct {
-	Grant      string  `msgpack:"g"`
-	Call       string  `msgpack:"c"`
-	Worker     string  `msgpack:"w"`           // vendor of the worker
+	Grant  string `msgpack:"g"`
+	Call   string `msgpack:"c"`
+	Worker string `msgpack:"w"` // vendor of the worker; empty with Issue
+	// Issue, in the place of Worker, is of a custom surrogate: the egress of Cell resolves one of those that were minted under
+	// it, for one request.
+	Issue      string  `msgpack:"u,omitempty"`
 	Cell       string  `msgpack:"l,omitempty"` // the caller; both empty: sentinel executes
 	Session    string  `msgpack:"s,omitempty"`
 	Frame      Digest  `msgpack:"f"`
@@ -101,7 +104,7 @@ type (
 	ResolveReq struct {
 		Grant     string `msgpack:"g"`
 		Surrogate string `msgpack:"s,omitempty"` // as found in the request; empty where the entry takes no credential
-		Worker    string `msgpack:"w"`           // as the kernel named the peer
+		Worker    string `msgpack:"w"`           // as the kernel named the peer; empty of a cell's own request
 		Entry     int    `msgpack:"e"`
 	}
 	ResolveResp struct {
