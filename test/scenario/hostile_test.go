@@ -467,8 +467,8 @@ func TestAHostileVendorWearsNothingDown(t *testing.T) {
 				if res.Code == 0 || !slices.Contains(x.want, refusal(t, res).Code) {
 					t.Errorf("%v, want %v", res, x.want)
 				}
-				if took > 10*time.Second {
-					t.Errorf("it took %s", took)
+				if took > 2*time.Minute { // a call may run for ten; an emulated processor needs 30 s for a million chunks
+					t.Errorf("it hung: it took %s", took)
 				}
 				for name, was := range before {
 					grown := r.peak(name) - was
