@@ -12,8 +12,8 @@ import (
 // Bounds of what a push says before its objects.
 const (
 	MaxGit  = 256 << 10 // bytes
-	maxRefs = 256
-	maxRef  = 1024 // bytes of a ref's name
+	maxRefs = 256       // and as many lines before the first
+	maxRef  = 1024      // bytes of a ref's name
 )
 
 const fetch = "git fetch"
@@ -89,7 +89,7 @@ func uploadPack(start []byte) ([]string, int) {
 // receivePack reads the commands up to the flush. None at all, which a client sends to find out whether it is known, changes
 // nothing.
 func receivePack(start []byte) (does []string, need int) {
-	rest, first := start, true
+	rest, first, lines := start, true, 0
 	for {
 		content, after, flush, need := line(rest)
 		read := len(start) - len(rest)
@@ -104,10 +104,11 @@ func receivePack(start []byte) (does []string, need int) {
 			return unreadable(), 0
 		case flush:
 			return does, 0
-		case len(does) == maxRefs || len(start)-len(after) > MaxGit:
+		case lines == 2*maxRefs || len(does) == maxRefs || len(start)-len(after) > MaxGit:
 			return unreadable(), 0
 		}
 		rest, first = after, false
+		lines++
 		s := string(content)
 		if id, ok := strings.CutPrefix(strings.TrimSuffix(s, "\n"), "shallow "); ok && len(does) == 0 && isObject(id) {
 			continue
