@@ -75,10 +75,8 @@ func checkPlacement(p *wire.Placement) string {
 		return "prefix belongs to the placements header and path"
 	case p.User != "" && p.Kind != "basic":
 		return "user belongs to the placement basic"
-	case p.Kind == "basic" && (p.User == "" || strings.Contains(p.User, ":")):
-		return "user is the user name that goes before the credential, without a colon"
-	case !isText(p.User):
-		return "user is not one line of printable text"
+	case strings.Contains(p.User, ":") || !isText(p.User): // empty: it is named with the account
+		return "user is the user name that goes before the credential, of printable text without a colon"
 	}
 	for i := 0; i < len(p.Prefix); i++ {
 		if c := p.Prefix[i]; c < ' ' || c >= 0x7f || len(p.Prefix) > 64 || p.Kind == "path" && !unreserved(c) {

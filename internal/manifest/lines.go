@@ -22,7 +22,8 @@ func (m *Manifest) Lines() []string {
 	out := []string{"for: " + m.About, "the credential goes to: " + strings.Join(hosts, ", "), "it stands in: " + m.place(),
 		"setting: " + m.Setting}
 	if o := m.Model; o != nil {
-		out = append(out, "models: "+strings.Join(o.Models, ", "), "tokens of an answer: "+orElse(o.MaxTokens, "as many as the provider has"),
+		out = append(out, "models: "+strings.Join(o.Models, ", "),
+			"tokens of an answer: "+orElse(o.MaxTokens, "as many as the provider has"),
 			"tools that the provider runs itself: "+orNone(o.ServerTools))
 	}
 	for _, class := range []string{Destructive, Write, Read} {
@@ -62,6 +63,9 @@ func (m *Manifest) place() string {
 	case "header":
 		return "the header " + p.Name + behind
 	case "basic":
+		if p.User == "" {
+			return "the header Authorization, as the password of a user that the account names"
+		}
 		return fmt.Sprintf("the header Authorization, as the password of user %q", p.User)
 	case "query":
 		return "the query parameter " + p.Name

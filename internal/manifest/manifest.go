@@ -117,6 +117,16 @@ func (m *Manifest) Also() []string {
 	return out
 }
 
+// Account reads a manifest for the account that it needs: the hosts of the credential, each as host:port or *.host:port and the
+// first no pattern, and the credential's place.
+func Account(b []byte) (hosts []string, p wire.Placement, err error) {
+	m, err := Parse(b)
+	if err != nil {
+		return nil, wire.Placement{}, err
+	}
+	return append([]string{m.Hosts[0].String()}, m.Also()...), m.Placement, nil
+}
+
 // Reads are the bodies that must be read before a request can be matched.
 func (m *Manifest) Reads() []wire.Reading {
 	var out []wire.Reading

@@ -287,6 +287,42 @@ func TestCase_EG05_HostsMatchOnLabels(t *testing.T) {
 	}
 }
 
+// EG-13: a rule is about TLS at 443 unless it names another port; that what is spoken there is HTTP, egress holds it to.
+func TestCase_EG13_ARuleIsAboutOnePort(t *testing.T) {
+	m := parse(t, bot)
+	for _, c := range []struct {
+		host string
+		port uint16
+		want bool
+	}{
+		{"vendor-a.test", 443, true}, {"vendor-a.test", 25, false}, {"vendor-a.test", 22, false}, {"vendor-a.test", 80, false},
+		{"vendor-a.test", 0, false}, {"vendor-a.test", 8443, false}, {"x.cdn.vendor-a.test", 8443, true}, {"x.cdn.vendor-a.test", 443, false},
+	} {
+		q := req("GET /api/channels/7")
+		q.Name, q.Port = c.host, c.port
+		if got := named(m.Match(q)) == "channel read"; got != c.want || m.Covers(c.host, c.port) != c.want {
+			t.Errorf("%s:%d: %v", c.host, c.port, got)
+		}
+	}
+}
+
+// EG-06: what two parsers of addresses read differently is no host of a manifest, and no path of a request.
+func TestCase_EG06_OneReadingOfAnAddress(t *testing.T) {
+	for _, s := range []string{"vendor-a.test@evil.test", "evil.test#@vendor-a.test", "127.0.0.1:9\\@198.51.100.7", "evil.test\\.vendor-a.test",
+		"ven\tdor-a.test", "vendor-a.test/", "vendor-a.test?x", "//vendor-a.test", "vendor-a.test:443@evil.test", "vendor-a.test%2eevil.test"} {
+		if h, why := parseHost(s); why == "" {
+			t.Errorf("%q is taken for %s", s, h)
+		}
+	}
+	m := Sites("vendor-a.test", 443)
+	for _, p := range []string{"//evil.test/", "/\\evil.test", "http://evil.test/", "/a\tb", "/a#b", "/a?b", "@evil.test/", "/a@evil.test"} {
+		got := named(m.Match(&wire.RequestReq{Name: "vendor-a.test", Port: 443, Method: "GET", Path: p}))
+		if want := map[bool]string{true: "read read", false: "ambiguous"}[p == "/a@evil.test"]; got != want {
+			t.Errorf("%q is %s, want %s", p, got, want)
+		}
+	}
+}
+
 func TestHosts(t *testing.T) {
 	for s, want := range map[string]string{
 		"example.org": "example.org:443", "*.example.org": "*.example.org:443", "example.org:8443": "example.org:8443",
@@ -533,6 +569,13 @@ func TestReadsAndLines(t *testing.T) {
 	}
 	if b := m.Base(); b.Host != "vendor-a.test" || b.Port != 443 || b.Scheme != "https" {
 		t.Errorf("base %+v", b)
+	}
+	hosts, place, err := Account([]byte(bot))
+	if err != nil || !slices.Equal(hosts, []string{"vendor-a.test:443", "*.cdn.vendor-a.test:8443"}) || place != m.Placement {
+		t.Errorf("account %q, %+v, %v", hosts, place, err)
+	}
+	if hosts, _, err := Account([]byte("x")); err == nil || hosts != nil {
+		t.Errorf("an account with an error: %q, %v", hosts, err)
 	}
 	if a := m.Also(); !slices.Equal(a, []string{"*.cdn.vendor-a.test:8443"}) {
 		t.Errorf("also %q", a)
