@@ -30,6 +30,7 @@ var may = map[string][]string{
 	"internal/describe":      {"internal/wire"},
 	"internal/daemon":        {"internal/peer", "internal/secret", "internal/wire", "test: internal/peer/...", "test: test/ground"},
 	"internal/visible":       {},
+	"internal/manifest":      {"internal/wire"},
 
 	"cli":          {"internal/wire", "internal/describe"},
 	"cli/clitest":  {"internal/wire", "internal/describe"},
@@ -54,6 +55,7 @@ var may = map[string][]string{
 	"sentinel/egress": {"cellnet/listener", "cellnet/openers", "internal/daemon", "internal/peer", "internal/wire",
 		"sentinel/egress/..."},
 	"sentinel/egress/cell":     {"internal/daemon", "internal/wire", "sentinel/egress/guard", "test: internal/peer/..."},
+	"sentinel/egress/facts":    {"internal/manifest", "internal/wire"},
 	"sentinel/egress/guard":    {},
 	"sentinel/egress/head":     {},
 	"sentinel/egress/swap":     {"internal/wire", "sentinel/egress/head"},
@@ -61,8 +63,9 @@ var may = map[string][]string{
 	"sentinel/egress/proxy": {"internal/daemon", "internal/peer", "internal/wire", "sentinel/egress/envelope",
 		"sentinel/egress/guard", "sentinel/egress/head", "sentinel/egress/swap"},
 
-	"package/docs":  {"cli", "cli/operator"},
-	"package/repro": {},
+	"package/docs":       {"cli", "cli/operator"},
+	"package/repro":      {},
+	"package/connectors": {"test: internal/manifest", "test: internal/wire"},
 
 	"cells": {"internal/daemon", "internal/peer", "internal/wire"},
 

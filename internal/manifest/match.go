@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/doorward/doorward/internal/wire"
+)
+
+// ErrQuery is wrapped by every refusal of a query.
+var ErrQuery = errors.New("a query that can be read in more than one way")
+
+// overrides are query parameters by which frameworks let a request have another method than it says.
+var overrides = []string{"_method", "$httpmethod", "x-http-method", "x-http-method-override", "x-method-override"}
+
+// Override says that a header or query parameter of that name gives a request another method than its own in servers that
+// know it. A request with such a header must not leave.
+func Override(name string) bool { return slices.Contains(overrides, strings.ToLower(name)) }
+
+// Match finds the route of a request: of several, the one whose class is the worst, and nil where it is none that the
+// manifest names. The error is of a request that servers could read in different ways, which must not leave either.
+func (m *Manifest) Match(q *wire.RequestReq) (*Route, error) {
+	if err := canonical(q.Path); err != nil {
+		return nil, err
+	}
+	params, err := parseQuery(q.Query)
+	if err != nil {
+		return nil, err
+	}
+	if !m.Covers(q.Name, q.Port) || q.Clear && !m.rest {
+		return nil, nil // a credential never goes in the clear
+	}
+	var worst *Route
+	for _, path := range readings(q.Path) {
+		r, err := m.matchOne(q, path, params)
+		if err != nil {
+			return nil, err
+		}
+		if r == nil && m.rest {
+			r = change(q.Method)
+		}
+		if r == nil {
+			return nil, nil
+		}
+		if worst == nil || worse(r, worst) {
+			worst = r
+		}
+	}
+	return worst, nil
+}
+
+// matchOne is Match of one reading of the path.
+func (m *Manifest) matchOne(q *wire.RequestReq, path string, params []param) (*Route, error) {
+	if slices.Contains(q.Does, wire.Unreadable) {
+		return nil, nil
+	}
+	named := make([]bool, len(q.Does))
+	var worst *Route
+	for i := range m.Routes {
+		r := &m.Routes[i]
+		if !slices.Contains(r.Methods, q.Method) || r.WebSocket != q.Upgrade || r.Model != (q.Model != nil) || !fits(r.Path, path) {
+			continue
+		}
+		ok, err := r.queryFits(params, m.Placement.Name)
+		if err != nil {
+			return nil, err
+		}
+		if !ok || !r.names(q.Does, named) || r.Class == Read && r.GraphQL == "" && mutates(params) {
+			continue
+		}
+		if worst == nil || worse(r, worst) {
+			worst = r
+		}
+	}
+	if slices.Contains(named, false) {
+		return nil, nil // an operation that no route names
+	}
+	return worst, nil
+}
+
+// names says whether the route is about what the request does, and marks what it names of that.
+func (r *Route) names(does []string, named []bool) bool {
+	if r.GraphQL == "" && r.JSONRPC == nil && r.Git == "" {
+		return true
+	}
+	found := false
+	for i, d := range does {
+		if r.namesOne(d) {
+			found, named[i] = true, true
+		}
+	}
+	return found
+}
+
+func (r *Route) namesOne(does string) bool {
+	kind, what, _ := strings.Cut(does, " ")
+	switch {
+	case kind == "graphql" && r.GraphQL != "":
+		return what == r.GraphQL
+	case kind == "jsonrpc" && r.JSONRPC != nil:
+		return slices.Contains(r.JSONRPC, what)
+	case kind == "git" && r.Git != "":
+		switch {
+		case what == "fetch":
+			return r.Git == "fetch"
+		case strings.HasPrefix(what, "push create "), strings.HasPrefix(what, "push update "):
+			return r.Git == "push"
+		case strings.HasPrefix(what, "push delete "):
+			return r.Git == "delete"
+		}
+	}
+	return false
+}
+
+// param is one parameter of a query, decoded.
+type param struct{ name, value string }
+
+// parseQuery reads a query as HTML forms write it. An empty one has none.
+func parseQuery(q string) ([]param, error) {
+	if q == "" {
+		return nil, nil
+	}
+	if len(q) > MaxPath {
+		return nil, fmt.Errorf("more than %d bytes: %w", MaxPath, ErrQuery)
+	}
+	var out []param
+	for _, pair := range strings.Split(q, "&") {
+		for i := 0; i < len(pair); i++ {
+			if c := pair[i]; c <= ' ' || c >= 0x7f || c == '#' {
+				return nil, fmt.Errorf("a byte that must be percent-encoded: %w", ErrQuery)
+			}
+		}
+		k, v, _ := strings.Cut(pair, "=")
+		name, err := url.QueryUnescape(k)
+		if err != nil {
+			return nil, fmt.Errorf("a %% without two hexadecimal digits: %w", ErrQuery)
+		}
+		value, err := url.QueryUnescape(v)
+		if err != nil {
+			return nil, fmt.Errorf("a %% without two hexadecimal digits: %w", ErrQuery)
+		}
+		if Override(name) {
+			return nil, fmt.Errorf("the parameter %q gives it another method in some servers: %w", clip(name), ErrQuery)
+		}
+		out = append(out, param{name, value})
+	}
+	return out, nil
+}
+
+// queryFits holds a query to what the route says of it. A parameter that a route names must stand there once and in one
+// spelling: which of two a server takes is not known, nor whether it parts them by a semicolon.
+func (r *Route) queryFits(params []param, credential string) (bool, error) {
+	if len(r.Query) == 0 && !r.QueryOnly {
+		return true, nil
+	}
+	seen := map[string]string{}
+	for _, p := range params {
+		if strings.Contains(p.name, ";") || strings.Contains(p.value, ";") {
+			return false, fmt.Errorf("a semicolon: %w", ErrQuery)
+		}
+		bare, _, _ := strings.Cut(strings.ToLower(p.name), "[") // a[]=1 and A=1 are a to some
+		name := ""
+		for k := range r.Query {
+			if strings.ToLower(k) == bare {
+				name = k
+			}
+		}
+		if name == "" {
+			if r.QueryOnly && (p.name != credential || p.value != wire.SurrogateMark) {
+				return false, nil
+			}
+			continue
+		}
+		if _, twice := seen[name]; twice || p.name != name {
+			return false, fmt.Errorf("the parameter %q twice or in another spelling: %w", name, ErrQuery)
+		}
+		seen[name] = p.value
+	}
+	for k, v := range r.Query {
+		if got, ok := seen[k]; !ok || got != v {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// mutates says that a query may be a GraphQL document that is no query. The words cannot be written otherwise there, so
+// that it looks for no more than them errs to one side.
+func mutates(params []param) bool {
+	for _, p := range params {
+		if strings.EqualFold(p.name, "query") && strings.Contains(p.value, "{") &&
+			(strings.Contains(p.value, "mutation") || strings.Contains(p.value, "subscription")) {
+			return true
+		}
+	}
+	return false
+}
