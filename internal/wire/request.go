@@ -89,7 +89,7 @@ type (
 		Account    string `msgpack:"a"`
 		Generation int64  `msgpack:"n"`
 		Digest     Digest `msgpack:"d"` // of the account as the person decided it
-		Unix       int64  `msgpack:"x"` // expiry, seconds
+		Unix       int64  `msgpack:"x"` // expiry, seconds; 0: with the issue
 	}
 	MintResp struct {
 		Value []byte `msgpack:"v"`
