@@ -335,7 +335,8 @@ func (t *Table) ResolveIssued(
 	return g.resolved(0, account), nil
 }
 
-// Revoke ends what ref names, by a grant's name or an issue's, and says which grants those were, sorted. A ref that names nothing ends nothing.
+// Revoke ends what ref names, by a grant's name or an issue's, and says which grants those were, sorted. A ref that names
+// nothing ends nothing.
 func (t *Table) Revoke(ref wire.GrantRef) []string {
 	if ref == (wire.GrantRef{}) {
 		return nil
