@@ -238,8 +238,8 @@ func (a *app) undoCustom(name string, why error) error {
 		refused = wire.Refuse(wire.CodeInternal, why.Error(), "")
 	}
 	if _, err := ask[wire.Empty](wire.PathAuthdAdmin, "remove", &wire.AccountRef{Name: name}); err != nil {
-		return wire.Refuse(refused.Code, refused.Reason+"; the account "+name+" was added before, and could not be removed again: "+err.Error(),
-			"doorward account remove "+name)
+		return wire.Refuse(refused.Code, refused.Reason+"; the account "+name+" was added before, and could not be removed again: "+
+			err.Error(), "doorward account remove "+name)
 	}
 	return wire.Refuse(refused.Code, refused.Reason+"; the account "+name+", which was added for it, is removed again", refused.Next)
 }
