@@ -184,6 +184,9 @@ func (s *Store) EndIssue(id string) (bool, error) {
 	if s.sealer == nil {
 		return false, ErrLocked
 	}
+	if !slices.ContainsFunc(s.minted.Issues, func(i *issued) bool { return i.ID == id }) { // each call that ends is asked about
+		return false, nil
+	}
 	return s.minted.keepOnly(func(i *issued, _ *value) bool { return i.ID != id }), nil
 }
 

@@ -334,7 +334,8 @@ func (s *sham) authd(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 	case "list":
 		all := []wire.Account{acc}
 		if len(s.Line("list")) > 0 {
-			all = append(all, wire.Account{Name: "bot", Vendor: "custom", Base: acc.Base, Also: []string{"*.example.org:443"},
+			all = append(all, wire.Account{Name: "box", Vendor: "custom", Base: wire.Base{Scheme: "https", Host: "mail.example.org", Port: 8443},
+				Placement: wire.Placement{Kind: "basic", User: "ada"}, Generation: 3}, wire.Account{Name: "bot", Vendor: "custom", Base: acc.Base, Also: []string{"*.example.org:443"},
 				Placement: wire.Placement{Kind: "header", Name: "Authorization", Prefix: "Bot "}, Generation: 2})
 		}
 		return &wire.AccountsResp{Accounts: all}, nil, nil

@@ -135,8 +135,6 @@ func (a *app) surrogateReq(name string, f *surrogateFlags) (*wire.AddReq, []byte
 	switch basic := place.Kind == "basic"; {
 	case strings.Contains(f.user, ":"):
 		return nil, nil, notAnArgument("--user")
-	case basic && f.user == "" && place.User == "":
-		return nil, nil, wire.Refuse(wire.CodeUsage, "by this manifest the credential is a password beside a user name", "add --user NAME")
 	case f.user != "" && (!basic || place.User != "" && place.User != f.user):
 		return nil, nil, wire.Refuse(wire.CodeUsage, "by this manifest the user name is no choice", "leave --user out")
 	case f.user != "":
@@ -200,15 +198,22 @@ func sameAccount(req *wire.AddReq, f *surrogateFlags) (bool, error) {
 		return false, err
 	}
 	i := slices.IndexFunc(all, func(acc wire.Account) bool { return acc.Name == req.Name })
-	if i < 0 {
+	nobody := req.Placement.Kind == "basic" && req.Placement.User == ""
+	switch {
+	case i < 0 && nobody:
+		return false, wire.Refuse(wire.CodeUsage, "by this manifest the credential is a password beside a user name", "add --user NAME")
+	case i < 0:
 		return false, nil
+	case nobody:
+		req.Placement.User = all[i].Placement.User
 	}
 	acc := &all[i]
+	sorted := func(list []string) []string { return slices.Sorted(slices.Values(list)) }
 	switch {
 	case acc.Vendor != customVendor:
 		return false, wire.Refuse(wire.CodeBadArgument, "there is an account "+req.Name+" of "+acc.Vendor+" already", "choose another name")
-	case acc.Base != req.Base || !slices.Equal(acc.Also, req.Also) || acc.Placement != req.Placement ||
-		len(f.permit) > 0 && !slices.Equal(acc.Permit, req.Permit) || f.ca != "":
+	case acc.Base != req.Base || !slices.Equal(sorted(acc.Also), sorted(req.Also)) || acc.Placement != req.Placement ||
+		len(f.permit) > 0 && !slices.Equal(sorted(acc.Permit), sorted(req.Permit)) || f.ca != "":
 		return false, wire.Refuse(wire.CodeBadArgument, "the account "+req.Name+" is for other hosts, or another place, than this manifest",
 			"choose another name; or doorward account remove "+req.Name+" first, which ends what was issued of it")
 	}
