@@ -43,7 +43,7 @@ func (a *Authd) add(ctx context.Context, c *daemon.Call, req *wire.AddReq) (*wir
 		Name: req.Name, Vendor: req.Vendor, Base: req.Base, Placement: req.Placement, CA: string(req.CA),
 		Permit: req.Permit, Also: req.Also, Workers: req.Workers, Scopes: req.Scopes, Owner: req.Owner,
 	}
-	if len(set.Workers) == 0 {
+	if len(set.Workers) == 0 && req.Vendor != store.Custom {
 		set.Workers = []string{req.Vendor}
 	}
 	slices.Sort(set.Workers)
@@ -84,7 +84,7 @@ func (a *Authd) rename(ctx context.Context, c *daemon.Call, req *wire.RenameReq)
 	return &wire.Empty{}, nil
 }
 
-// remove deletes an account and ends its grants.
+// remove deletes an account, with what is kept of its surrogates, and ends its grants.
 func (a *Authd) remove(ctx context.Context, c *daemon.Call, req *wire.AccountRef) (*wire.Empty, error) {
 	if err := a.store.Remove(req.Name); err != nil {
 		return nil, a.refused(c, "", err)

@@ -4,11 +4,15 @@
 //
 // It alone opens the sealed store. Workers get surrogates from it, egress gets a credential for one request at a time,
 // persons put credentials in, and nothing takes one out again: no verb lists or answers a credential but resolve, which
-// egress alone may ask, under a live grant of sentinel's, and which sentinel is told of before egress is answered.
+// the egresses alone may ask, each under a live grant of sentinel's, and which sentinel is told of before they are answered.
 // Grants live in memory and die with the link to sentinel, so an authd that lost its sentinel resolves nothing. An
 // attacker who takes a worker over gets what was granted to that worker for the calls it was handed, as surrogates; one
 // who takes egress over gets the credentials of the requests in flight; one who takes sentinel over can grant, on the
 // addresses of accounts that are there, and still reads no credential.
+//
+// A cell is given custom surrogates, by sentinel, which has authd mint them: of an account that is for no worker, with the
+// digest kept on the disk and the surrogate nowhere. Who steals one of a cell has nothing: it is worth something in a request
+// of that cell's own network, which that cell's egress has allowed by sentinel and then resolves, each by itself.
 package authd
 
 import (
@@ -139,11 +143,13 @@ func clock() (grants.Now, error) {
 
 // servers are authd's sockets with their verb tables. listener gives the socket of a FileDescriptorName.
 func (a *Authd) servers(listener func(string) (*peer.Listener, error)) ([]*daemon.Server, error) {
-	sentinel, egress := peer.Daemon("sentinel"), peer.Daemon("egress")
+	sentinel, workers := peer.Daemon("sentinel"), peer.Daemon("egress")
+	egress := func(id peer.Identity) bool { return workers(id) || peer.CellEgress(id) }
 	tables := []*daemon.Server{
 		{Name: "authd-sentinel", OnLink: a.adopt, Verbs: []daemon.Verb{
 			daemon.On("grant", sentinel, a.grant).InOrder(),
 			daemon.On("revoke", sentinel, a.revoke).InOrder(),
+			daemon.On("mint", sentinel, a.mint).InOrder(),
 			daemon.On("checkpoint", sentinel, a.checkpoint),
 		}},
 		{Name: "authd-worker", Verbs: []daemon.Verb{

@@ -536,6 +536,9 @@ func TestLockedAnswersLocked(t *testing.T) {
 	worker, egress := w.dial("authd-worker", githubID), w.dial("authd-egress", egressID)
 	answers := map[string]error{}
 	_, answers["grant"] = ask[wire.Empty](s.Link, "grant", &wire.GrantReq{Grant: "grant-0123456789"})
+	_, answers["mint"] = ask[wire.MintResp](s.Link, "mint", &wire.MintReq{Issue: "i", Cell: "work", Account: "a"})
+	_, answers["revoke of an issue"] = ask[wire.RevokeResp](s.Link, "revoke", &wire.GrantRef{Grant: "i"})
+	_, answers["resolve for a cell"] = ask[wire.ResolveResp](w.dial("authd-egress", workEgressID), "resolve", &wire.ResolveReq{Grant: "g"})
 	_, answers["checkpoint"] = ask[wire.Empty](s.Link, "checkpoint", &wire.CheckpointReq{Note: []byte("n"), Size: 1})
 	_, answers["borrow"] = ask[wire.BorrowResp](worker, "borrow", &wire.BorrowReq{Grant: "g"})
 	_, answers["resolve"] = ask[wire.ResolveResp](egress, "resolve", &wire.ResolveReq{Grant: "g"})

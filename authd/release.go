@@ -7,6 +7,7 @@ import (
 
 	"github.com/doorward/doorward/authd/grants"
 	"github.com/doorward/doorward/authd/store"
+	"github.com/doorward/doorward/authd/surrogate"
 	"github.com/doorward/doorward/internal/daemon"
 	"github.com/doorward/doorward/internal/wire"
 )
@@ -32,14 +33,15 @@ func (a *Authd) resolve(_ context.Context, c *daemon.Call, req *wire.ResolveReq)
 	if a.store.Locked() {
 		return nil, a.refused(c, req.Grant, store.ErrLocked)
 	}
-	resp, err := a.release(req)
+	resp, err := a.release(c.Peer.Of, req)
 	if err != nil {
 		return nil, a.refused(c, req.Grant, err)
 	}
 	return resp, nil
 }
 
-func (a *Authd) release(req *wire.ResolveReq) (*wire.ResolveResp, error) {
+// release is resolve for the egress of a cell, or where cell is empty that of workers.
+func (a *Authd) release(cell string, req *wire.ResolveReq) (*wire.ResolveResp, error) {
 	now, err := a.clock()
 	if err != nil {
 		return nil, err
@@ -47,7 +49,15 @@ func (a *Authd) release(req *wire.ResolveReq) (*wire.ResolveResp, error) {
 	account := a.account(a.table.Account(req.Grant))
 	a.order.RLock()
 	defer a.order.RUnlock()
-	resp, wants, err := a.table.Resolve(now, *req, account)
+	var resp wire.ResolveResp
+	wants := true
+	if cell == "" {
+		resp, wants, err = a.table.Resolve(now, *req, account)
+	} else {
+		resp, err = a.table.ResolveIssued(now, cell, *req, account, func(is *store.Issue, digest surrogate.Digest) bool {
+			return a.store.Minted(is, digest, now.Wall)
+		})
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/doorward/doorward/authd/grants"
 	"github.com/doorward/doorward/authd/store"
+	"github.com/doorward/doorward/authd/surrogate"
 	"github.com/doorward/doorward/internal/daemon"
 	"github.com/doorward/doorward/internal/wire"
 )
@@ -232,14 +233,64 @@ func (a *Authd) grant(_ context.Context, c *daemon.Call, req *wire.GrantReq) (*w
 	return &wire.Empty{}, nil
 }
 
-// revoke ends grants. When it is answered, no release of theirs follows.
+// revoke ends grants, and with the name of an issue its surrogates. When it is answered, no release of theirs follows. An error
+// about surrogates leaves the grants ended: it is to be asked again.
 func (a *Authd) revoke(_ context.Context, c *daemon.Call, req *wire.GrantRef) (*wire.RevokeResp, error) {
 	a.order.Lock()
 	defer a.order.Unlock()
 	if err := a.owns(c); err != nil {
 		return nil, err
 	}
-	return &wire.RevokeResp{Grants: a.table.Revoke(*req)}, nil
+	resp := &wire.RevokeResp{Grants: a.table.Revoke(*req)}
+	if req.Grant == "" {
+		return resp, nil
+	}
+	minted, err := a.store.EndIssue(req.Grant)
+	if err != nil {
+		return nil, a.refused(c, req.Grant, err)
+	}
+	if minted {
+		c.Later(func(context.Context) error { return a.saved(c, req.Grant, a.store.SaveMinted) })
+	}
+	return resp, nil
+}
+
+// mint makes a custom surrogate, which is in the answer and nowhere else: the store has its digest.
+func (a *Authd) mint(_ context.Context, c *daemon.Call, req *wire.MintReq) (*wire.MintResp, error) {
+	if err := a.owns(c); err != nil {
+		return nil, err
+	}
+	now, err := a.clock()
+	if err != nil {
+		return nil, a.refused(c, req.Issue, err)
+	}
+	account := a.account(req.Account)
+	switch {
+	case a.store.Locked():
+		return nil, a.refused(c, req.Issue, store.ErrLocked)
+	case account == nil:
+		return nil, a.refused(c, req.Issue, wire.Refuse(wire.CodeNotConfigured, "there is no account of that name",
+			"see `doorward account list`"))
+	}
+	value, err := account.Shape.Mint(a.random)
+	if err != nil {
+		return nil, a.refused(c, req.Issue, err)
+	}
+	is := store.Issue{ID: req.Issue, Cell: req.Cell, Account: req.Account, Generation: req.Generation, Digest: req.Digest}
+	save, err := a.store.Mint(is, surrogate.DigestOf(value), req.Unix, now.Wall)
+	if err != nil {
+		return nil, a.refused(c, req.Issue, err)
+	}
+	c.Later(func(context.Context) error { return a.saved(c, req.Issue, save) })
+	return &wire.MintResp{Value: value}, nil
+}
+
+// saved is what a handler answers that has left the disk for later: the connection's next frames do not wait for it.
+func (a *Authd) saved(c *daemon.Call, issue string, save func() error) error {
+	if err := save(); err != nil {
+		return a.refused(c, issue, err)
+	}
+	return nil
 }
 
 // checkpoint keeps sentinel's newest checkpoint.

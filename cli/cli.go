@@ -71,6 +71,8 @@ func (a *app) run(args []string) *wire.Error {
 		return a.doctor(rest)
 	case "result", "wait", "cancel":
 		return a.collect(word, rest)
+	case "surrogate":
+		return a.surrogate(rest)
 	case "guide":
 		if len(rest) > 0 {
 			return usage("guide takes no words", "connector help")

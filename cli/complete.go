@@ -10,8 +10,8 @@ import (
 )
 
 // builtin are the command's own words.
-var builtin = [...]string{"cancel", "completion", "describe", "doctor", "guide", "help", "inbox", "list", "result", "version",
-	"wait"}
+var builtin = [...]string{"cancel", "completion", "describe", "doctor", "guide", "help", "inbox", "list", "result", "surrogate",
+	"version", "wait"}
 
 const bashScript = `_connector() {
 	local IFS=$'\n'

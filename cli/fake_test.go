@@ -160,6 +160,23 @@ func (f *sham) sentinel(m *wire.Msg, fds []int) (any, []int, *wire.Error) {
 			{Call: "c123", State: wire.StateDone, Connector: "demo", Method: "create", Unix: 1899999000},
 			{Call: "c122", State: wire.StateDenied, Connector: "demo", Method: "create", Unix: 1899998000, Collected: true},
 		}}, nil, nil
+	case "surrogate":
+		var r wire.SurrogateReq
+		if err := wire.Decode(m.Body, &r); err != nil {
+			panic(err)
+		}
+		f.note("surrogate %s", r.Name)
+		resp := &wire.SurrogateResp{Value: []byte("a\nb")}
+		switch {
+		case len(w) > 2 && w[0] == "refuse":
+			return nil, nil, wire.Refuse(wire.Code(w[1]), strings.Join(w[2:], " "), "ask the person")
+		case len(w) > 1:
+			resp.Unix = 1900000000
+			fallthrough
+		case len(w) > 0:
+			resp.Value = []byte(w[0])
+		}
+		return resp, nil, nil
 	case "list":
 		c := demo()
 		c.Seal()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package grants is the table of live grants: which worker may have which request sent with which credential, for which
-// caller, until when.
+// Package grants is the table of live grants: which worker, or the egress of which cell, may have which request sent with which
+// credential, for which caller, until when.
 //
 // It lives in memory only. Whatever it cannot find it refuses, so a restart, a lost link to sentinel or a mistake ends
 // grants and never makes one. A worker that was taken over can borrow nothing that sentinel did not grant to its own
@@ -11,6 +11,13 @@
 //
 //	granted --Borrow--> borrowed --Resolve, once a use--> borrowed
 //	granted, borrowed --Revoke, Void, expiry--> gone
+//
+// A grant with an Issue is for one request of a cell's own, which carries a custom surrogate: one that was minted under that issue
+// for that cell and account. A cell holds its surrogates for long, so each of their requests has a grant of its own, and a
+// taken-over egress of a cell can have nothing resolved that sentinel did not allow that cell just now. Neither kind of egress
+// reaches the grants of the other.
+//
+//	granted --ResolveIssued--> gone
 package grants
 
 import (
@@ -25,7 +32,7 @@ import (
 )
 
 const (
-	// BorrowWithin is how long a grant waits to be borrowed.
+	// BorrowWithin is how long a grant waits to be borrowed; one of an issue, to be resolved.
 	BorrowWithin = 30 * time.Second
 	// MaxLife is the longest life of a grant.
 	MaxLife = time.Hour
@@ -98,6 +105,9 @@ const (
 	WhyNoCredential = "the entry takes no credential"
 	WhyUsedUp       = "the entry's uses are used up"
 	WhyUnheard      = "too many releases wait for sentinel"
+	WhyNotCustom    = "the account is not a custom one"
+	WhyOtherCell    = "the grant is another cell's, or no cell's"
+	WhyNotMinted    = "not a live surrogate of this issue, cell and account"
 )
 
 // What callers are told most often.
@@ -154,7 +164,11 @@ func validate(now Now, req *wire.GrantReq) error {
 	switch {
 	case len(req.Grant) < 16 || len(req.Grant) > 64 || req.Call == "" || len(req.Call) > 64:
 		return malformed("the grant's or the call's name is too short or too long")
-	case req.Worker == "" || (req.Cell == "") != (req.Session == ""):
+	case req.Issue != "" && (req.Worker != "" || req.Cell == ""):
+		return malformed("the grant of an issue names a worker, or no cell")
+	case req.Issue != "" && (len(req.Entries) != 1 || req.Entries[0].Uses != 1 || !req.Entries[0].Credential):
+		return malformed("the grant of an issue is not for one request with the credential")
+	case req.Issue == "" && (req.Worker == "" || (req.Cell == "") != (req.Session == "")):
 		return malformed("the grant names no worker, or half a caller")
 	case life <= 0 || life > MaxLife:
 		return malformed("the grant has ended already, or would live too long")
@@ -181,7 +195,9 @@ func fits(req *wire.GrantReq, account *store.Account) error {
 	case account.Digest != req.Digest || account.Generation != req.Generation:
 		return refuse(wire.CodeNotConnected, WhyUndecided, "the account is not the one that was decided on",
 			"have a person decide on it: see `doorward pending`")
-	case !account.Allows(req.Worker):
+	case req.Issue != "" && account.Vendor != store.Custom:
+		return refuse(wire.CodeNotAllowed, WhyNotCustom, WhyNotCustom, "")
+	case req.Issue == "" && !account.Allows(req.Worker):
 		return refuse(wire.CodeNotAllowed, WhyNotListed, "the account is not for this worker",
 			"see `doorward account show`")
 	}
@@ -209,7 +225,7 @@ func (t *Table) Borrow(
 	switch {
 	case g == nil:
 		return wire.BorrowResp{}, none(WhyNoGrant)
-	case g.Worker != worker:
+	case g.Issue != "" || g.Worker != worker:
 		return wire.BorrowResp{}, none(WhyOtherWorker)
 	case now.reached(g.end):
 		delete(t.grants, req.Grant)
@@ -250,7 +266,7 @@ func (t *Table) Resolve(
 	switch {
 	case g == nil:
 		return resp, false, none(WhyNoGrant)
-	case g.Worker != req.Worker:
+	case g.Issue != "" || g.Worker != req.Worker:
 		return resp, false, none(WhyOtherWorker)
 	case now.reached(g.end):
 		delete(t.grants, req.Grant)
@@ -273,19 +289,60 @@ func (t *Table) Resolve(
 		return resp, false, err
 	}
 	g.used[req.Entry]++
-	return wire.ResolveResp{
-		Placement: account.Placement, Entry: *e, CA: []byte(account.CA), Permit: account.Permit,
-		Call: g.Call, Cell: g.Cell, Account: account.Name, Generation: account.Generation,
-	}, e.Credential, nil
+	return g.resolved(req.Entry, account), e.Credential, nil
 }
 
-// Revoke ends what ref names, and says which grants those were, sorted. A ref that names nothing ends nothing.
+func (g *grant) resolved(entry int, account *store.Account) wire.ResolveResp {
+	return wire.ResolveResp{
+		Placement: account.Placement, Entry: g.Entries[entry], CA: []byte(account.CA), Permit: account.Permit,
+		Call: g.Call, Cell: g.Cell, Account: account.Name, Generation: account.Generation,
+	}
+}
+
+// ResolveIssued answers the egress of a cell for the one request of a grant with an issue, and ends the grant. cell is as the
+// kernel named that egress. minted says whether a surrogate of that digest lives; it is asked under the table's lock. As with
+// Resolve, the credential is for the caller to add.
+func (t *Table) ResolveIssued(
+	now Now, cell string, req wire.ResolveReq, account *store.Account, minted func(*store.Issue, surrogate.Digest) bool,
+) (wire.ResolveResp, error) {
+	presented := surrogate.DigestOf([]byte(req.Surrogate))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	g := t.grants[req.Grant]
+	switch {
+	case g == nil:
+		return wire.ResolveResp{}, none(WhyNoGrant)
+	case g.Issue == "" || g.Cell != cell || req.Worker != "":
+		return wire.ResolveResp{}, none(WhyOtherCell)
+	case now.reached(g.end):
+		delete(t.grants, req.Grant)
+		return wire.ResolveResp{}, refuse(wire.CodeExpired, WhyExpired, WhyExpired, askAgain)
+	case now.reached(g.due):
+		delete(t.grants, req.Grant)
+		return wire.ResolveResp{}, refuse(wire.CodeExpired, WhyLate, WhyLate, askAgain)
+	case req.Entry != 0:
+		return wire.ResolveResp{}, refuse(wire.CodeBadEnvelope, WhyNoEntry, WhyNoEntry, "send only what was allowed")
+	}
+	if err := fits(&g.GrantReq, account); err != nil {
+		return wire.ResolveResp{}, err
+	}
+	issue := &store.Issue{ID: g.Issue, Cell: cell, Account: account.Name, Generation: account.Generation, Digest: account.Digest}
+	if !surrogate.Marked([]byte(req.Surrogate)) || !minted(issue, presented) {
+		return wire.ResolveResp{}, refuse(wire.CodeBadSurrogate, WhyNotMinted, "no surrogate that this cell has, or it has ended",
+			"get a new one: connector surrogate NAME")
+	}
+	delete(t.grants, req.Grant)
+	return g.resolved(0, account), nil
+}
+
+// Revoke ends what ref names, by a grant's name or an issue's, and says which grants those were, sorted. A ref that names
+// nothing ends nothing.
 func (t *Table) Revoke(ref wire.GrantRef) []string {
 	if ref == (wire.GrantRef{}) {
 		return nil
 	}
 	return t.end(func(g *grant) bool {
-		return ref.All || (ref.Grant != "" && g.Grant == ref.Grant) || (ref.Cell != "" && g.Cell == ref.Cell) ||
+		return ref.All || (ref.Grant != "" && (g.Grant == ref.Grant || g.Issue == ref.Grant)) || (ref.Cell != "" && g.Cell == ref.Cell) ||
 			(ref.Account != "" && g.GrantReq.Account == ref.Account)
 	})
 }

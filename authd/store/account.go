@@ -34,6 +34,10 @@ const (
 	maxWord     = 128
 )
 
+// Custom is the vendor of accounts whose surrogates are issued into cells, for hosts that no worker speaks to. No worker may
+// borrow one.
+const Custom = "custom"
+
 // Settings are what an account is besides its credential.
 type Settings struct {
 	Name      string         `json:"name"`   // unique in the store, [a-z0-9-]{1,32}
@@ -43,10 +47,12 @@ type Settings struct {
 	CA        string         `json:"ca,omitempty"`     // PEM; empty is the system's roots
 	Permit    []string       `json:"permit,omitempty"` // ip:port that may be reached though they are not public
 	Also      []string       `json:"also,omitempty"`   // host:port of the vendor's second hosts, without credential
-	Workers   []string       `json:"workers"`          // vendors whose workers may borrow it, sorted
-	Scopes    []string       `json:"scopes,omitempty"` // as the vendor names them
-	Owner     string         `json:"owner,omitempty"`  // the person's address or login at the vendor
-	Health    wire.Code      `json:"health,omitempty"` // empty is well
+	// Of a custom account Also are further hosts of its credential, and "*.x:port" stands for all names below x, but not x; there
+	// are no Workers.
+	Workers []string  `json:"workers"`          // vendors whose workers may borrow it, sorted
+	Scopes  []string  `json:"scopes,omitempty"` // as the vendor names them
+	Owner   string    `json:"owner,omitempty"`  // the person's address or login at the vendor
+	Health  wire.Code `json:"health,omitempty"` // empty is well
 	// Generation is of the login: it rises with each new credential, and none is ever used twice in a store.
 	Generation int64 `json:"generation"`
 	Created    int64 `json:"created"` // seconds
@@ -79,7 +85,7 @@ func (s *Settings) decided() (wire.Digest, error) {
 		Permit    []string       `msgpack:"t"`
 		Also      []string       `msgpack:"a"`
 		Workers   []string       `msgpack:"w"`
-	}{"doorward account 1", s.Vendor, s.Base, s.Placement, s.CA, s.Permit, s.Also, s.Workers})
+	}{"doorward account 1", s.Vendor, s.Base, s.Placement, s.CA, s.Permit, s.Also, s.Workers}) // custom: workers are nil
 	if err != nil {
 		return wire.Digest{}, fmt.Errorf("digest account: %w", err)
 	}
@@ -97,10 +103,16 @@ func (a *Account) Public() wire.Account {
 }
 
 // Allows says whether the worker of a vendor may borrow the account.
-func (a *Account) Allows(vendor string) bool { return slices.Contains(a.Workers, vendor) }
+func (a *Account) Allows(vendor string) bool {
+	return a.Vendor != Custom && slices.Contains(a.Workers, vendor)
+}
 
-// Holds says whether an entry that carries the credential stays within the account's base.
+// Holds says whether an entry that carries the credential stays within the account's base; of a custom account, on one of its
+// hosts.
 func (a *Account) Holds(e *wire.Entry) bool {
+	if a.Vendor == Custom {
+		return a.holdsCustom(e)
+	}
 	if len(e.Also) > 0 || e.Scheme != a.Base.Scheme || e.Host != a.Base.Host || e.Port != a.Base.Port {
 		return false
 	}
@@ -109,6 +121,26 @@ func (a *Account) Holds(e *wire.Entry) bool {
 	}
 	rest, under := strings.CutPrefix(e.Path, a.Base.Path)
 	return under && (rest == "" || rest[0] == '/')
+}
+
+// holdsCustom is Holds of a custom account. The entry's host is one host: it is never a pattern itself, nor where a redirect leads.
+func (a *Account) holdsCustom(e *wire.Entry) bool {
+	if e.Scheme != "https" || e.Follow != "" || len(e.Also) > 0 || !isHost(e.Host) {
+		return false
+	}
+	if e.Host == a.Base.Host && e.Port == a.Base.Port {
+		return true
+	}
+	return slices.ContainsFunc(a.Also, func(also string) bool {
+		host, port, err := net.SplitHostPort(also)
+		if err != nil || port != strconv.Itoa(e.Port) {
+			return false
+		}
+		if below, ok := strings.CutPrefix(host, "*"); ok { // .x, and isHost has seen that a label is before it
+			return strings.HasSuffix(e.Host, below)
+		}
+		return host == e.Host
+	})
 }
 
 // credentialRefusal is a refusal of a credential, in words that do not show it.
@@ -127,7 +159,11 @@ func (s *Settings) validate() error {
 		return settingRefusal("the account's name is not of 1 to 32 of a-z, 0-9 and inner -", "choose another name")
 	case !isName(s.Vendor, false):
 		return settingRefusal("the vendor is not of 1 to 32 of a-z and 0-9", "see `doorward account add --help`")
-	case len(s.Workers) == 0 || len(s.Workers) > maxList || !slices.IsSorted(s.Workers):
+	case s.Vendor == Custom && len(s.Workers) > 0:
+		return settingRefusal("no worker may use a custom account", "leave the workers out")
+	case s.Vendor == Custom && (s.Base.Scheme != "https" || s.Base.Path != ""):
+		return settingRefusal("a custom account is for whole hosts, by https", "write its address as https://host")
+	case s.Vendor != Custom && len(s.Workers) == 0 || len(s.Workers) > maxList || !slices.IsSorted(s.Workers):
 		return settingRefusal("the list of workers is empty or too long", "name the vendors whose workers may use it")
 	case len(slices.Compact(slices.Clone(s.Workers))) != len(s.Workers):
 		return settingRefusal("a worker is named twice", "name each worker once")
@@ -166,7 +202,8 @@ func (s *Settings) validateBase() error {
 	for _, also := range s.Also {
 		host, port, err := net.SplitHostPort(also)
 		n, perr := strconv.ParseUint(port, 10, 16)
-		if err != nil || perr != nil || n == 0 || !isHost(host) || net.JoinHostPort(host, strconv.FormatUint(n, 10)) != also {
+		if err != nil || perr != nil || n == 0 || net.JoinHostPort(host, strconv.FormatUint(n, 10)) != also ||
+			!isHost(host) && !(s.Vendor == Custom && isPattern(host)) {
 			return settingRefusal("a second host is not one host and port", "write it as logs.example.org:443")
 		}
 	}
@@ -362,6 +399,12 @@ func isHost(s string) bool {
 		}
 	}
 	return !numeric // a name whose last label is a number is an address in some other spelling
+}
+
+// isPattern: "*." and a name of two labels or more. One label is a whole domain of strangers.
+func isPattern(s string) bool {
+	below, ok := strings.CutPrefix(s, "*.")
+	return ok && strings.Contains(below, ".") && isHost("a."+below) && isHost(below)
 }
 
 // isBasePath: empty, or a canonical path without a trailing slash. Only characters that need no escape.

@@ -19,6 +19,7 @@ const (
 	checkName      = "check"
 	indexName      = "index"
 	checkpointName = "checkpoint"
+	mintedName     = "minted"
 	accountsName   = "accounts"
 	newSuffix      = ".new"
 )
@@ -85,7 +86,7 @@ func (f *folder) clean(dir string) error {
 		known := isHex(base)
 		if dir == "." {
 			switch base {
-			case lockName, headerName, checkName, indexName, checkpointName, accountsName:
+			case lockName, headerName, checkName, indexName, checkpointName, mintedName, accountsName:
 				known = true
 			default:
 				known = false

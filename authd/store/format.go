@@ -15,9 +15,10 @@
 //	lock           empty; locked (flock) by the one authd that has the store open
 //	header.json    how the root key is had; see Header
 //	check          a record of purpose 1: proves the root key before anything else is opened
-//	index          a record of purpose 2: the id and generation of each account's record, and the last login
-//	               generation given, so that none is given twice
+//	index          a record of purpose 2: the id and generation of each account's record and the generation of that of
+//	               surrogates, and the last login generation given, so that none is given twice
 //	checkpoint     a record of purpose 3: sentinel's newest checkpoint (absent until there is one)
+//	minted         a record of purpose 5: what is kept of custom surrogates (absent until there is one); see below
 //	accounts/ID    a record of purpose 4: one account with its credential; ID is 32 hex digits
 //
 // and, after a crash, names that end in ".new", which are deleted. Any other name is refused. An account's record is
@@ -28,7 +29,7 @@
 //
 //	offset  size  what
 //	     0     8  "doorward"
-//	     8     2  version of the format, big-endian: 1; that of header.json
+//	     8     2  version of the format, big-endian: 2; that of header.json
 //	    10     2  purpose, big-endian
 //	    12    16  record id: for accounts the file's name; zero for the others
 //	    28     8  generation, big-endian: how often this record was written
@@ -38,7 +39,7 @@
 // with offsets 0 to 36 as associated data. The key is HKDF-SHA256 (RFC 5869) with the root key as secret, the SHA-256
 // of header.json as salt, and as info "doorward store record", purpose (2 bytes, big-endian) and record id (16
 // bytes). So a changed header, like a wrong root key, opens nothing. The plaintext is JSON, filled with spaces to the
-// next multiple of 512 bytes. testdata/vectors.json has vectors that another implementation made.
+// next multiple of 512 bytes. testdata has vectors of both versions that another implementation made.
 package store
 
 import (
@@ -56,7 +57,7 @@ import (
 
 // Version is the version of the format. A store of a later one is refused: what it holds could mean less than it says. One
 // of an earlier is migrated when it is unlocked, see migrate.go.
-const Version = 1
+const Version = 2
 
 const (
 	magic     = "doorward"
@@ -77,6 +78,7 @@ const (
 	purposeIndex      purpose = 2
 	purposeCheckpoint purpose = 3
 	purposeAccount    purpose = 4
+	purposeMinted     purpose = 5
 )
 
 // Errors of this package; what is wrong with what someone gave comes as a wire.Error instead.

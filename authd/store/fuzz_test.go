@@ -3,7 +3,9 @@
 package store
 
 import (
+	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -46,6 +48,32 @@ func FuzzAccount(f *testing.F) {
 		}
 		if kind == "basic" && strings.Contains(user, ":") {
 			t.Fatal("a colon in the user name")
+		}
+	})
+}
+
+// Whatever hosts a custom account is accepted with: its credential goes to them, and to names below a pattern's, label by label.
+func FuzzCustomHosts(f *testing.F) {
+	f.Add("discord.com", "*.discord.com:443", "gateway.discord.com", 443)
+	f.Add("api.example.org", "*.com:443", "evil.com", 443)
+	f.Add("a.b", "*.*.x.y:443", "*.x.y", 443)
+	f.Add("a.b", "[::1]:443", "::1", 443)
+	f.Fuzz(func(t *testing.T, base, also, host string, port int) {
+		set := bot("bot")
+		set.Base.Host, set.Also = base, []string{also}
+		a, err := newAccount(set, []byte(token))
+		if err != nil {
+			return
+		}
+		defer a.Secret.Wipe()
+		if !a.Holds(&wire.Entry{Scheme: "https", Host: host, Port: port}) || host == base && port == 443 {
+			return
+		}
+		at, on, err := net.SplitHostPort(also)
+		labels, of := strings.Split(host, "."), strings.Split(strings.TrimPrefix(at, "*."), ".")
+		below := strings.HasPrefix(at, "*.") && len(of) >= 2 && len(labels) > len(of) && slices.Equal(labels[len(labels)-len(of):], of)
+		if err != nil || on != strconv.Itoa(port) || host != at && !below || strings.ContainsAny(host, "*/@?#% \r\n\x00") {
+			t.Fatalf("%q at %d by %q", host, port, also)
 		}
 	})
 }

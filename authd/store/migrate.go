@@ -16,9 +16,13 @@ import (
 // A step leads what a record holds, its JSON, from one version of the format to the next. The result may be plain itself.
 type step func(p purpose, plain []byte) ([]byte, error)
 
-// steps lead from version 1 on: steps[i] from version i+1 to i+2. One that was released is never changed. There is none
-// yet; TestAStoreIsMigratedWholeOrNot has some of its own.
-var steps []step
+// steps lead from version 1 on: steps[i] from version i+1 to i+2. One that was released is never changed.
+// TestAStoreIsMigratedWholeOrNot has some of its own.
+var steps = []step{second}
+
+// second leads to version 2, which has more kinds of records and accounts; those of version 1 are as they were. A program of
+// version 1 does not know that an account can be for no worker.
+func second(_ purpose, plain []byte) ([]byte, error) { return plain, nil }
 
 // newest is the version that this program writes, and the newest it knows.
 func newest() int { return 1 + len(steps) }
@@ -56,7 +60,7 @@ func (s *Store) migrate() error {
 	old := s.folder
 	to.folder.path = dir
 	s.folder, s.header, s.sealer, s.accounts = to.folder, to.header, to.sealer, to.accounts
-	s.index, s.checkpoint = to.index, to.checkpoint
+	s.index, s.checkpoint, s.minted = to.index, to.checkpoint, to.minted
 	old.close()
 	if err := syncFolder(filepath.Dir(dir)); err != nil { // the old one stays too, until it is known which of them does
 		return fmt.Errorf("it is migrated, and whether that outlives a power cut is not certain: %w; restart doorward-authd.service", err)
@@ -95,8 +99,8 @@ func (s *Store) writeNext(dir string) (*Store, error) {
 
 // reseal opens each record, leads it on, and seals it as the newest version, its generation kept.
 func (s *Store) reseal(to *sealer, f *folder) error {
-	names := []string{checkName, indexName, checkpointName} // the check first: it tells a wrong key
-	heads := []recordHead{{purpose: purposeCheck}, {purpose: purposeIndex}, {purpose: purposeCheckpoint}}
+	names := []string{checkName, indexName, checkpointName, mintedName} // the check first: it tells a wrong key
+	heads := []recordHead{{purpose: purposeCheck}, {purpose: purposeIndex}, {purpose: purposeCheckpoint}, {purpose: purposeMinted}}
 	accounts, err := s.folder.names(accountsName)
 	if err != nil {
 		return err
@@ -110,7 +114,7 @@ func (s *Store) reseal(to *sealer, f *folder) error {
 	}
 	for i, name := range names {
 		b, err := s.folder.read(name)
-		if errors.Is(err, fs.ErrNotExist) && name == checkpointName {
+		if errors.Is(err, fs.ErrNotExist) && (name == checkpointName || name == mintedName) { // load holds it to the index
 			continue
 		}
 		if err == nil {

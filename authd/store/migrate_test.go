@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,10 +18,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// released are the steps of this program.
+var released = slices.Clone(steps)
+
 // later has this program know n versions that there are not yet. Each leads an account from one vendor's version of the
 // world to the next: it gives the owner another name.
 func later(n int) {
-	steps = nil
+	steps = slices.Clone(released)
 	for i := range n {
 		from, to := fmt.Sprintf("owner%d", i+1), fmt.Sprintf("owner%d", i+2)
 		steps = append(steps, func(p purpose, plain []byte) ([]byte, error) {
@@ -94,13 +98,12 @@ func versionOf(t *testing.T, dir string) int {
 	return 0
 }
 
-// firstStore is a store of version 1 with two accounts and a checkpoint.
+// firstStore is a store of this version with two accounts, a surrogate and a checkpoint.
 func firstStore(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "store")
 	s, shut := opened(t, dir)
-	for _, name := range []string{"work", "home"} {
-		set := github(name)
+	for _, set := range []Settings{github("work"), bot("bot")} {
 		set.Owner = "owner1"
 		if err := s.Add(set, []byte(token), now); err != nil {
 			t.Fatal(err)
@@ -109,6 +112,7 @@ func firstStore(t *testing.T) string {
 	if err := s.KeepCheckpoint([]byte("note"), 7); err != nil {
 		t.Fatal(err)
 	}
+	mintBot(t, s, "issue", "value")
 	shut()
 	return dir
 }
@@ -131,8 +135,11 @@ func holds(t *testing.T, dir string) {
 	if note, size := s.Checkpoint(); string(note) != "note" || size != 7 {
 		t.Errorf("the checkpoint is %q of %d", note, size)
 	}
-	if v := versionOf(t, dir); v != 3 {
+	if v := versionOf(t, dir); v != Version+2 {
 		t.Errorf("it is of version %d", v)
+	}
+	if !lives(s, "issue", "value") {
+		t.Error("its surrogate is lost")
 	}
 	if err := s.Rename("work", "job", now); err != nil {
 		t.Errorf("it cannot be changed: %v", err)
@@ -147,10 +154,10 @@ func TestAStoreIsMigratedWholeOrNot(t *testing.T) {
 	first := firstStore(t)
 	old := content(t, first)
 	points := map[int]int{} // point to the version that it leaves
-	for point := 1; point <= 5; point++ {
-		points[point] = 1
+	for point := 1; point <= 6; point++ {
+		points[point] = Version
 	}
-	points[0], points[-1] = 1, 3
+	points[0], points[-1] = Version, Version+2
 	for point, version := range points {
 		t.Run(strconv.Itoa(point), func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "store")
@@ -165,7 +172,7 @@ func TestAStoreIsMigratedWholeOrNot(t *testing.T) {
 			if v := versionOf(t, dir); v != version {
 				t.Errorf("it is of version %d, want %d", v, version)
 			}
-			if version == 1 && content(t, dir) != old {
+			if version == Version && content(t, dir) != old {
 				t.Error("the old store is not as it was")
 			}
 			holds(t, dir)
@@ -196,21 +203,21 @@ func TestAMigrationThatFailsChangesNothing(t *testing.T) {
 		t.Errorf("with a wrong key: %v", err)
 	}
 	broken := errors.New("it cannot be led on")
-	steps = []step{func(p purpose, plain []byte) ([]byte, error) {
+	steps = append(slices.Clone(released), func(p purpose, plain []byte) ([]byte, error) {
 		if p == purposeAccount {
 			return nil, broken
 		}
 		return plain, nil
-	}}
+	})
 	if err := s.UnlockCredential(rootKey()); !errors.Is(err, broken) || !s.Locked() {
 		t.Errorf("with a step that fails: %v", err)
 	}
-	steps = []step{func(p purpose, plain []byte) ([]byte, error) {
+	steps = append(slices.Clone(released), func(p purpose, plain []byte) ([]byte, error) {
 		if p == purposeAccount {
 			return append([]byte(`{"odd":1,`), plain[1:]...), nil
 		}
 		return plain, nil
-	}}
+	})
 	if err := s.UnlockCredential(rootKey()); !errors.Is(err, ErrCorrupt) || !s.Locked() {
 		t.Errorf("with a step that makes what this version does not read: %v", err)
 	}
@@ -235,7 +242,7 @@ func TestANewerStoreIsRefusedAsItIs(t *testing.T) {
 	if !errors.Is(err, ErrNewer) {
 		t.Fatalf("it is opened: %v", err)
 	}
-	for _, words := range []string{"version 2", "knows 1", "install the newer program again"} {
+	for _, words := range []string{"version 3", "knows 2", "install the newer program again"} {
 		if !strings.Contains(err.Error(), words) {
 			t.Errorf("it does not say %q: %v", words, err)
 		}
@@ -248,5 +255,36 @@ func TestANewerStoreIsRefusedAsItIs(t *testing.T) {
 	}
 	if newest() != Version {
 		t.Errorf("Version is %d, and the steps lead to %d", Version, newest())
+	}
+}
+
+// A store of the version before opens, as it was, and takes what is new.
+func TestAStoreOfVersion1IsLedOn(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	defer later(0)
+	steps = nil // a program of that version
+	s, shut := opened(t, dir)
+	if err := errors.Join(s.Add(github("work"), []byte(token), now), s.KeepCheckpoint([]byte("note"), 7)); err != nil {
+		t.Fatal(err)
+	}
+	was, _ := s.Account("work")
+	shut()
+	if v := versionOf(t, dir); v != 1 {
+		t.Fatalf("it is of version %d", v)
+	}
+	later(0)
+	s, shut = opened(t, dir)
+	a, ok := s.Account("work")
+	if note, size := s.Checkpoint(); !ok || a.Digest != was.Digest || reveal(a) != token || string(note) != "note" || size != 7 {
+		t.Errorf("it is not as it was: %+v", a)
+	}
+	if err := s.Add(bot("bot"), []byte(token), now); err != nil {
+		t.Fatal(err)
+	}
+	mintBot(t, s, "issue", "value")
+	shut()
+	s, _ = opened(t, dir)
+	if v := versionOf(t, dir); v != Version || !lives(s, "issue", "value") {
+		t.Errorf("version %d", v)
 	}
 }

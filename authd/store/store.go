@@ -38,6 +38,7 @@ type Store struct {
 	sealer     *sealer      // nil: locked
 	accounts   map[string]*entry
 	checkpoint checkpoint
+	minted     minted
 }
 
 // entry is an account with where it is kept.
@@ -55,14 +56,23 @@ func (e *entry) head() recordHead {
 
 // index says what the folder must hold.
 type index struct {
-	Last    int64             `json:"last"`    // login generation given
-	Records map[string]uint64 `json:"records"` // generation of each account's record, by its file's name
+	Last    int64             `json:"last"`            // login generation given
+	Records map[string]uint64 `json:"records"`         // generation of each account's record, by its file's name
+	Minted  uint64            `json:"minted,omitzero"` // generation of the record of surrogates; 0: there is none
 	written uint64
+}
+
+// copy returns the index as it is written next.
+func (x index) copy() index {
+	x.Records = maps.Clone(x.Records)
+	x.written++
+	return x
 }
 
 // with returns a copy in which a record has a generation, or is gone where that is 0.
 func (x index) with(id recordID, generation uint64, last int64) index {
-	next := index{max(x.Last, last), maps.Clone(x.Records), x.written + 1}
+	next := x.copy()
+	next.Last = max(x.Last, last)
 	if name := hex.EncodeToString(id[:]); generation == 0 {
 		delete(next.Records, name)
 	} else {
@@ -214,7 +224,7 @@ func (s *Store) unlock(source string, root func(Header) []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.folder, s.header, s.sealer, s.accounts = loaded.folder, loaded.header, loaded.sealer, loaded.accounts
-	s.index, s.checkpoint = loaded.index, loaded.checkpoint
+	s.index, s.checkpoint, s.minted = loaded.index, loaded.checkpoint, loaded.minted
 	return nil
 }
 
@@ -249,7 +259,10 @@ func (s *Store) load() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return s.loadAccounts()
+	if err := s.loadAccounts(); err != nil {
+		return err
+	}
+	return s.loadMinted()
 }
 
 // loadAccounts reads the accounts, holds them to the index, and finishes what a crash left unfinished.
@@ -320,6 +333,9 @@ func (s *Store) readAccount(name string) (*entry, error) {
 
 // newAccount checks settings and credential and takes the credential over.
 func newAccount(set Settings, secret []byte) (*Account, error) {
+	if len(set.Workers) == 0 {
+		set.Workers = nil // as it comes from the wire and from the disk: the digest knows the two apart
+	}
 	if err := set.validate(); err != nil {
 		return nil, err
 	}
@@ -333,11 +349,13 @@ func newAccount(set Settings, secret []byte) (*Account, error) {
 	return &Account{set, digest, surrogate.ShapeOf(secret), guarded.New(secret)}, nil
 }
 
+func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+
 // get opens one record into value and returns the record's generation.
 func (s *Store) get(name string, h recordHead, value any) (uint64, error) {
 	b, err := s.folder.read(name)
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) && h.purpose != purposeCheckpoint {
+		if isMissing(err) && h.purpose != purposeCheckpoint && h.purpose != purposeMinted {
 			return 0, fmt.Errorf("%w: %s is missing", ErrCorrupt, name)
 		}
 		return 0, err
@@ -473,7 +491,11 @@ func (s *Store) Remove(name string) error {
 	s.mu.Lock()
 	delete(s.accounts, name)
 	old.Secret.Wipe()
+	dropped := s.forgetUnfit()
 	s.mu.Unlock()
+	if dropped {
+		_ = s.saveMinted() // else the next start forgets them: no login has that generation again
+	}
 	return s.folder.remove(old.path()) // else the next start does
 }
 
@@ -516,12 +538,16 @@ func (s *Store) keep(e *entry, set Settings, secret []byte, login bool, now time
 		return fmt.Errorf("keep account: %w", err)
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if old != nil {
 		delete(s.accounts, old.Name)
 		old.Secret.Wipe()
 	}
 	s.accounts[set.Name] = e
+	dropped := s.forgetUnfit()
+	s.mu.Unlock()
+	if dropped {
+		_ = s.saveMinted() // else the next start forgets them
+	}
 	return nil
 }
 

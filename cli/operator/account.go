@@ -121,11 +121,8 @@ func accountReq(vendor, name string, f *addFlags) (*wire.AddReq, *describe.Conne
 		}
 	}
 	if f.ca != "" {
-		if req.CA, err = readFile(f.ca, 256<<10); err != nil {
+		if req.CA, err = certificates(f.ca); err != nil {
 			return nil, nil, err
-		}
-		if block, _ := pem.Decode(req.CA); block == nil || block.Type != "CERTIFICATE" {
-			return nil, nil, wire.Refuse(wire.CodeBadArgument, "--ca "+f.ca+": no certificate in PEM", "name the file that has one")
 		}
 	}
 	basic := req.Placement.Kind == "basic"
@@ -139,6 +136,18 @@ func accountReq(vendor, name string, f *addFlags) (*wire.AddReq, *describe.Conne
 	}
 	req.Placement.User = f.user
 	return req, d, nil
+}
+
+// certificates reads the file of --ca.
+func certificates(file string) ([]byte, error) {
+	b, err := readFile(file, 256<<10)
+	if err != nil {
+		return nil, err
+	}
+	if block, _ := pem.Decode(b); block == nil || block.Type != "CERTIFICATE" {
+		return nil, wire.Refuse(wire.CodeBadArgument, "--ca "+file+": no certificate in PEM", "name the file that has one")
+	}
+	return b, nil
 }
 
 func (a *app) addAccount(vendor, name string, f *addFlags) error {

@@ -91,17 +91,20 @@ type answered struct {
 	hasCells  bool
 }
 
+// vendors are those of the accounts, but of custom ones, which are for no worker.
 func (d *answered) vendors() []string {
 	var out []string
 	for _, acc := range d.accounts {
-		out = append(out, acc.Vendor)
+		if acc.Vendor != customVendor {
+			out = append(out, acc.Vendor)
+		}
 	}
 	return out
 }
 
 // vendor is the name of a connector that a daemon says. One that is not installed may be anything.
 func (d *answered) vendor(name string) any {
-	if slices.Contains(d.installed, name) {
+	if slices.Contains(d.installed, name) || name == customVendor {
 		return name
 	}
 	return machine.Name(name)

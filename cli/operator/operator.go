@@ -36,6 +36,12 @@ type Parts struct {
 	// CheckPolicy compiles policy files, none for the installed ones, by descriptions under limits.toml (nil: none). It
 	// returns what is wrong with them, and what a setting does not cover.
 	CheckPolicy func(files []wire.PolicyFile, descs []*describe.Connector, limits []byte) (problems, notes []string)
+	// Manifest reads the manifest of a custom connector: the hosts that its credential may go to, each as host:port or
+	// *.host:port and the first of them one host, and where the credential stands.
+	Manifest func(b []byte) (hosts []string, p wire.Placement, err error)
+	// BuiltIn is the text of a manifest that came with Doorward, by its name; Names lists them.
+	BuiltIn func(name string) (text []byte, ok bool)
+	Names   func() []string
 }
 
 // askTimeout bounds one answer of a daemon: an account's test asks a vendor.
@@ -114,8 +120,8 @@ func (a *app) root() *cobra.Command {
 	add("cells", a.runCmd(), a.shellCmd(), a.cellCmd())
 	add("rules", a.grantsCmd(), a.revokeCmd(), a.stopCmd(), a.policyCmd(), a.taintCmd(), a.sessionCmd())
 	add("record", a.auditCmd(), a.whyCmd())
-	add("machine", a.accountCmd(), a.unlockCmd(), a.doctorCmd(), a.reportCmd(), a.canaryCmd(), a.setupCmd(), a.uninstallCmd(),
-		a.versionCmd())
+	add("machine", a.accountCmd(), a.surrogateCmd(), a.unlockCmd(), a.doctorCmd(), a.reportCmd(), a.canaryCmd(), a.setupCmd(),
+		a.uninstallCmd(), a.versionCmd())
 	root.SetHelpCommand(helpCmd())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

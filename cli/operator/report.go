@@ -173,7 +173,7 @@ func redacted(s *sources) ([]byte, error) {
 	accounts, cells := map[string]int{}, map[string]int{}
 	for _, acc := range s.accounts {
 		vendor := acc.Vendor
-		if !slices.Contains(s.vendors, vendor) {
+		if !slices.Contains(s.vendors, vendor) && vendor != customVendor {
 			vendor = "another"
 		}
 		accounts[vendor+" "+orElse(known(string(acc.Health)), "well")]++

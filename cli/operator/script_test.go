@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,7 +28,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"doorward": func() {
 			clitest.Enter()
-			os.Exit(Main(os.Args[1:], Parts{VerifyFile: verifyFile}))
+			os.Exit(Main(os.Args[1:], Parts{VerifyFile: verifyFile, Manifest: manifestOf, BuiltIn: builtIn,
+				Names: func() []string { return []string{"demo", "mail"} }}))
 		},
 	})
 }
@@ -42,6 +44,26 @@ func verifyFile(_ context.Context, path string, pub ed25519.PublicKey, key ed255
 	r := fmt.Sprintf(`{"size":3,"root":"r","signed":1,"kept":[],"coded":%v,"note":"%d %d"}`, key != nil, len(pub),
 		len(file))
 	return []byte(r), strings.TrimSpace(string(b)), nil
+}
+
+// manifestOf stands for package manifest's, which reads what a script's file says.
+func manifestOf(b []byte) ([]string, wire.Placement, error) {
+	bot := wire.Placement{Kind: "header", Name: "Authorization", Prefix: "Bot "}
+	switch strings.TrimSpace(string(b)) {
+	case "demo manifest":
+		return []string{"api.example.org:443", "*.example.org:443"}, bot, nil
+	case "mail manifest":
+		return []string{"mail.example.org:8443"}, wire.Placement{Kind: "basic"}, nil
+	case "wider":
+		return []string{"api.example.org:443", "*.example.org:443", "evil.test:443"}, bot, nil
+	case "pattern":
+		return []string{"*.example.org:443"}, bot, nil
+	}
+	return nil, wire.Placement{}, errors.New("line 1: no hosts")
+}
+
+func builtIn(name string) ([]byte, bool) {
+	return []byte(name + " manifest\n"), name == "demo" || name == "mail"
 }
 
 func demo() *describe.Connector {
@@ -214,6 +236,23 @@ func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 				[]string{"dont-ask does not cover sensitive methods"}
 		}
 		return r, nil, nil
+	case "surrogate":
+		q := read[wire.PersonSurrogateReq](m)
+		if q.Op == "list" && q.Name != "" {
+			return &wire.PersonSurrogateResp{Issued: []wire.IssuedCustom{{Issue: "i2", Name: "bot", Cell: "work", Hosts: []string{"api.example.org:443"},
+				Made: 1900000000, Until: 1, LastUse: 1900001000}}}, nil, nil
+		}
+		s.note("surrogate %s %s %s manifest=%q until=%v", q.Op, q.Name, q.Cell, q.Manifest, q.Until > 0)
+		switch {
+		case q.Op == "list" && len(w) > 0:
+			return &wire.PersonSurrogateResp{}, nil, nil
+		case q.Op == "list":
+			return &wire.PersonSurrogateResp{Next: "i1", Issued: []wire.IssuedCustom{{Issue: "i1", Name: "bot", Cell: "play",
+				Hosts: []string{"api.example.org:443", "*.example.org:443"}, Made: 1900000000}}}, nil, nil
+		case q.Op == "revoke":
+			return &wire.PersonSurrogateResp{Lines: []string{"its live traffic is cut"}}, nil, nil
+		}
+		return &wire.PersonSurrogateResp{Widening: "w2"}, nil, nil
 	case "session":
 		return &wire.SessionResp{Sessions: []wire.Session{{Cell: "main", Name: "s1", Attended: true, Began: 1900000000}}},
 			nil, nil
@@ -293,7 +332,15 @@ func (s *sham) authd(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 		acc.Name, acc.Vendor, acc.Base, acc.Placement = q.Name, q.Vendor, q.Base, q.Placement
 		return &wire.AccountsResp{Accounts: []wire.Account{acc}}, nil, nil
 	case "list":
-		return &wire.AccountsResp{Accounts: []wire.Account{acc}}, nil, nil
+		all := []wire.Account{acc}
+		if len(s.Line("list")) > 0 {
+			all = append(all, wire.Account{Name: "box", Vendor: "custom", Base: wire.Base{Scheme: "https", Host: "mail.example.org", Port: 8443},
+				Placement: wire.Placement{Kind: "basic", User: "ada"}, Generation: 3}, wire.Account{Name: "bot", Vendor: "custom", Base: acc.Base, Also: []string{"*.example.org:443"},
+				Placement: wire.Placement{Kind: "header", Name: "Authorization", Prefix: "Bot "}, Generation: 2})
+		}
+		return &wire.AccountsResp{Accounts: all}, nil, nil
+	case "remove":
+		s.note("authd remove %s", read[wire.AccountRef](m).Name)
 	case "unlock":
 		s.note("unlock %q", read[wire.UnlockReq](m).Passphrase)
 	default:

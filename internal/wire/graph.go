@@ -26,7 +26,7 @@ func Graph() []Edge {
 			[]string{"decide", "wait", "result", "cancel", "inbox", "list"}, nil, 0o666},
 		{"connector", "worker", "cell/*.sock", "cell-worker", []string{"call"}, nil, 0o666},
 		{"sentinel", "authd", "authd/sentinel/sock", "authd-sentinel",
-			[]string{"grant", "revoke", "checkpoint"}, []string{"accounts", "released", "refused"}, 0o660},
+			[]string{"grant", "revoke", "mint", "checkpoint"}, []string{"accounts", "released", "refused"}, 0o660},
 		{"sentinel", "worker", "worker/*/sock", "worker-sentinel", []string{"prepare", "execute", "check"}, nil, 0o660},
 		{"sentinel", "egress", "egress/sentinel/sock", "egress-sentinel", []string{"cut"}, nil, 0o660},
 		{"sentinel", "egress", "egress-cell/*/sock", "egress-cell", []string{"cut"}, nil, 0o660},

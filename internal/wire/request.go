@@ -89,7 +89,7 @@ type (
 		Account    string `msgpack:"a"`
 		Generation int64  `msgpack:"n"`
 		Digest     Digest `msgpack:"d"` // of the account as the person decided it
-		Unix       int64  `msgpack:"x"` // expiry, seconds
+		Unix       int64  `msgpack:"x"` // expiry, seconds; 0: with the issue
 	}
 	MintResp struct {
 		Value []byte `msgpack:"v"`
@@ -103,7 +103,8 @@ type (
 		Unix  int64  `msgpack:"x,omitempty"` // when it ends, seconds; 0: with the issue
 	}
 	// PersonSurrogateReq is doorward -> sentinel, verb surrogate. Op is add (a widening), list or revoke. What add issues is
-	// of the account of vendor `custom` with that name, with routes and placement as in Manifest (package manifest).
+	// of the account of vendor `custom` with that name, with routes and placement as in Manifest (package manifest). Of list
+	// Name is where it begins: the Next of the page before.
 	PersonSurrogateReq struct {
 		Op       string `msgpack:"o"`
 		Name     string `msgpack:"n,omitempty"`

@@ -227,6 +227,7 @@ func FuzzFrame(f *testing.F) {
 			new(BorrowResp), new(FinishReq), new(GrantReq), new(GrantRef), new(ResolveReq), new(ResolveResp),
 			new(SentReq), new(AccountsReq), new(ReleasedReq), new(RefusedReq), new(CheckpointReq), new(AddReq),
 			new(Card), new(DecideCardReq), new(GrantsResp), new(PersonRevokeReq), new(PolicyReq), new(AuditReq),
+			new(MintReq), new(MintResp), new(SurrogateReq), new(SurrogateResp), new(PersonSurrogateReq), new(PersonSurrogateResp),
 			new(CellsResp), new(FreezeReq), new(FreezeResp), new(RunReq), new(RunResp), new(CellSessionReq)} {
 			if err := Unmarshal(b, v); err != nil {
 				continue

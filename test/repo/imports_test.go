@@ -39,8 +39,8 @@ var may = map[string][]string{
 	"cli/operator/machine": {"internal/peer", "internal/wire"},
 	"cli/setup":            {"internal/wire"},
 
-	"authd": {"authd/grants", "authd/store", "internal/daemon", "internal/peer", "internal/wire",
-		"test: authd/surrogate", "test: internal/leaks"},
+	"authd": {"authd/grants", "authd/store", "authd/surrogate", "internal/daemon", "internal/peer", "internal/wire",
+		"test: internal/leaks"},
 	"authd/store":     {"authd/guarded", "authd/surrogate", "internal/wire"},
 	"authd/surrogate": {},
 	"authd/guarded":   {},

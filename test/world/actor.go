@@ -220,6 +220,14 @@ func (w *World) Inside(name string) *Actor {
 	return a
 }
 
+// InsideEgress is a place where the egress of a cell would be, of a cell that needs none: its user, its group and its cgroup.
+func (w *World) InsideEgress(cell string) *Actor {
+	return &Actor{Name: "inside the egress of " + cell, w: w, start: func(c *Cmd, files []*os.File) error {
+		cgroup := "/doorward.slice/doorward-egress@" + cell + ".service"
+		return w.run(c, files, cgroup, uidCellEgress, uidCellEgress, []uint32{uidEgress})
+	}}
+}
+
 // run starts a command outside every cell, in a cgroup and as somebody, and reports its end to files[3].
 func (w *World) run(c *Cmd, files []*os.File, cgroup string, uid, gid int, groups []uint32) error {
 	cg, err := cgroupDir(cgroup)

@@ -296,8 +296,8 @@ func TestFullAStoreOfANewerVersionIsRefusedInWords(t *testing.T) {
 		says       string
 	}{
 		{"doorward-authd.service", "/var/lib/doorward/authd/store/header.json", func(b []byte) []byte {
-			return bytes.Replace(b, []byte(`"version":1,`), []byte(`"version":9,`), 1)
-		}, "it has version 9, this program knows 1"},
+			return bytes.Replace(b, []byte(`"version":2,`), []byte(`"version":9,`), 1)
+		}, "it has version 9, this program knows 2"},
 		{"doorward-sentinel.service", "/var/lib/doorward/sentinel/ledger/ledger.db", func(b []byte) []byte {
 			b = bytes.Clone(b)
 			b[63] = 9 // user_version, sqlite.org/fileformat2.html

@@ -45,6 +45,7 @@ type caller func(verb string, req, resp any) error
 
 // requests are the verbs and what they ask and answer.
 var requests = map[string]func(call caller, body []byte) error{
+	"mint":       ask[wire.MintReq, wire.MintResp]("mint"),
 	"grant":      ask[wire.GrantReq, wire.Empty]("grant"),
 	"revoke":     ask[wire.GrantRef, wire.RevokeResp]("revoke"),
 	"checkpoint": ask[wire.CheckpointReq, wire.Empty]("checkpoint"),
