@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -58,7 +59,13 @@ type wanted struct {
 	begins  string
 	program string
 	pid     uint32
-	card    string // that was put up for it
+	labels  []string // of the cell when it was decided
+	card    string   // that was put up for it
+}
+
+// outdated says whether the cell has come to carry a label since it was decided.
+func (w *wanted) outdated(s *Sentinel) bool {
+	return slices.ContainsFunc(s.labels(w.cell), func(l string) bool { return !slices.Contains(w.labels, l) })
 }
 
 type connectDetails struct {
@@ -91,9 +98,10 @@ func (s *Sentinel) judgeConnect(ctx context.Context, w *wanted, req *wire.Connec
 		return nil, err
 	}
 	set := s.policy.Load()
+	w.labels = s.labels(w.cell)
 	call := set.ConnectCall(&policy.Connect{Target: w.target, Begins: w.begins, Cell: w.cell,
 		Session: strings.TrimPrefix(w.session.ID, w.cell+"/"), Attended: attended, By: w.session.Run,
-		Labels: s.labels(w.cell), Now: time.Now()})
+		Labels: w.labels, Now: time.Now()})
 	d := set.Decide(call, s.grants(w.cell, policy.SiteConnector, policy.SiteMethod))
 	switch d.Verdict {
 	case policy.Allow:
@@ -149,6 +157,9 @@ func (s *Sentinel) letConnect(ctx context.Context, w *wanted, permit []string, d
 	}
 	if d.Grant != "" && len(s.ledger.Grants(ledger.GrantFilter{ID: d.Grant, Live: true})) == 0 {
 		return nil, wire.Refuse(wire.CodeRevoked, "the grant of "+w.target.String()+" was taken back", "ask again")
+	}
+	if w.outdated(s) {
+		return nil, wire.Refuse(wire.CodeRevoked, "the cell has read what others wrote since this was decided", "try again; it is decided anew")
 	}
 	return &wire.ConnectResp{ID: g.id, How: wire.HowSplice, Under: d.Grant, Permit: permit}, nil
 }

@@ -68,6 +68,7 @@ type Sentinel struct {
 	workers   map[string]*daemon.Client // by vendor
 	egresses  map[string]*daemon.Client // by cell
 	cells     map[string]*allowance     // by cell
+	tainted   map[string]bool           // cells that were cut when they first counted as having read what others wrote
 	judging   map[[2]string]int         // reads that are judged and have not begun, by session and connector
 	events    []wire.Event              // newest last
 	eventN    int64                     // how many there ever were
@@ -91,7 +92,7 @@ func Run(ctx context.Context, p *daemon.Process) error {
 	s := &Sentinel{log: p.Log, config: p.Dirs.Config, lifetime: ctx,
 		vendors: map[string]*describe.Connector{}, accounts: map[string]wire.Account{}, live: map[string]*live{},
 		cells: map[string]*allowance{}, executing: map[string]bool{}, news: map[string]*waiting{}, workers: map[string]*daemon.Client{},
-		egresses: map[string]*daemon.Client{}, conns: newConnections(), judging: map[[2]string]int{}, eventNews: make(chan struct{})}
+		egresses: map[string]*daemon.Client{}, conns: newConnections(), judging: map[[2]string]int{}, tainted: map[string]bool{}, eventNews: make(chan struct{})}
 	var started context.CancelFunc
 	s.starting, started = context.WithTimeout(ctx, startFor)
 	defer started()
@@ -117,6 +118,7 @@ func Run(ctx context.Context, p *daemon.Process) error {
 	}
 	defer l.Close()
 	s.ledger = l
+	s.rememberTainted()
 	s.orphans = found.Executing
 	if found.Suspect != "" {
 		p.Log.Error("the record may be older than what was acknowledged; approved calls are void", "reason", found.Suspect)

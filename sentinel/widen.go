@@ -201,6 +201,7 @@ func (s *Sentinel) clearLabels(ctx context.Context, cell, by string, details any
 		return err
 	}
 	s.mu.Lock()
+	delete(s.tainted, cell) // the next that it reads ends what it opens from here on
 	var running []ledger.Call
 	for _, l := range s.live {
 		if l.call.Cell == cell && len(l.call.Labels) > 0 {
