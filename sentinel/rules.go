@@ -185,7 +185,13 @@ func (s *Sentinel) policyVerb(ctx context.Context, c *daemon.Call, req *wire.Pol
 		return &wire.PolicyResp{Lines: s.policyState(now)}, nil
 	case "sites":
 		return &wire.PolicyResp{Lines: policy.SetLines()}, nil
+	case "intercepted": // of a cell: lines "HOST:PORT why"
+		return &wire.PolicyResp{Lines: s.intercepted(req.Cell)}, nil
 	case "explain":
+		if req.Request != nil {
+			lines, err := s.explainRequest(now, req)
+			return &wire.PolicyResp{Lines: lines}, err
+		}
 		if req.Site != "" {
 			lines, err := s.explainSite(now, req)
 			return &wire.PolicyResp{Lines: lines}, err
