@@ -207,7 +207,8 @@ func (s *Sentinel) letConnect(ctx context.Context, w *wanted, d *policy.Decision
 		return nil, wire.Refuse(wire.CodeRevoked, "the grant of "+w.target.String()+" was taken back", "ask again")
 	}
 	if w.outdated(s) {
-		return nil, wire.Refuse(wire.CodeRevoked, "the cell has read what others wrote since this was decided", "try again; it is decided anew")
+		return nil, wire.Refuse(wire.CodeRevoked, "the cell has read what others wrote since this was decided",
+			"try again; it is decided anew")
 	}
 	s.conns.gave(w.cell, g.id, given{target: w.target, intercepted: resp.How == wire.HowIntercept, issue: w.issue})
 	resp.ID = g.id
@@ -272,7 +273,8 @@ type connections struct {
 }
 
 func newConnections() *connections {
-	return &connections{open: map[likeness]*alike{}, told: map[toldKey]*told{}, given: map[string]map[string]*given{}, before: map[string]bool{}}
+	return &connections{open: map[likeness]*alike{}, told: map[toldKey]*told{}, given: map[string]map[string]*given{},
+		before: map[string]bool{}}
 }
 
 // maxNamed is how many different refusals of one cell are listed in the time of one line: the record's sums have room for

@@ -71,7 +71,8 @@ func (s *Sentinel) judgeRequest(ctx context.Context, w *wanted, req *wire.Reques
 	}
 	a := &asking{req: req, issue: s.issuedFor(w.cell, w.target)}
 	if conn.issue != a.issue.id() {
-		return nil, wire.Refuse(wire.CodeRevoked, "what was issued for "+w.target.String()+" has changed since it was connected to", "connect again")
+		return nil, wire.Refuse(wire.CodeRevoked, "what was issued for "+w.target.String()+" has changed since it was connected to",
+			"connect again")
 	}
 	w.labels = s.labels(w.cell)
 	if err := s.classify(a, w); err != nil {
@@ -102,13 +103,15 @@ func (s *Sentinel) classify(a *asking, w *wanted) error {
 	req := a.req
 	a.manner = fmt.Sprintf("%s %s%s", short(req.Method), w.target, clip(req.Path, 200))
 	m := manifest.Sites(w.target.Name, w.target.Port)
-	f := policy.Request{Target: w.target, Clear: req.Clear, Method: req.Method, Path: req.Path, Query: req.Query, Upgrade: req.Upgrade, Does: req.Does}
+	f := policy.Request{Target: w.target, Clear: req.Clear, Method: req.Method, Path: req.Path, Query: req.Query,
+		Upgrade: req.Upgrade, Does: req.Does}
 	switch {
 	case a.issue != nil:
 		m = a.issue.manifest
 		f.Surrogate, f.Setting = a.issue.Name, m.Setting
 		if req.Clear {
-			return wire.Refuse(wire.CodeBadTarget, "nothing is sent to "+w.target.String()+" in the clear, where a credential goes", "use https")
+			return wire.Refuse(wire.CodeBadTarget, "nothing is sent to "+w.target.String()+" in the clear, where a credential goes",
+				"use https")
 		}
 		if !req.Surrogate {
 			return wire.Refuse(wire.CodeBadSurrogate, "no surrogate on this request", "connector surrogate "+a.issue.Name)
@@ -175,7 +178,8 @@ func (s *Sentinel) letRequest(ctx context.Context, a *asking, d *policy.Decision
 		return nil, wire.Refuse(wire.CodeRevoked, "the grant of it was taken back", "ask again")
 	}
 	if w.outdated(s) {
-		return nil, wire.Refuse(wire.CodeRevoked, "the cell has read what others wrote since this was decided", "try again; it is decided anew")
+		return nil, wire.Refuse(wire.CodeRevoked, "the cell has read what others wrote since this was decided",
+			"try again; it is decided anew")
 	}
 	resp := &wire.RequestResp{ID: g.id}
 	if a.issue != nil {
@@ -234,7 +238,8 @@ func (s *Sentinel) grantRequest(ctx context.Context, a *asking, id string) (stri
 func (s *Sentinel) writeRequest(ctx context.Context, g *alike, a *asking, d *policy.Decision) error {
 	f := &a.facts
 	details := connectDetails{Port: a.target.Port, Program: a.program, PID: a.pid, Policy: first(d.Policies), Grant: d.Grant,
-		Method: short(f.Method), Path: clip(f.Path, 400), Route: f.Route, Class: f.Class, Does: clip(strings.Join(f.Does, ", "), 200), Model: short(f.Model)}
+		Method: short(f.Method), Path: clip(f.Path, 400), Route: f.Route, Class: f.Class,
+		Does: clip(strings.Join(f.Does, ", "), 200), Model: short(f.Model)}
 	if a.issue != nil {
 		details.Surrogate, details.Issue = a.issue.Name, a.issue.ID
 	}
@@ -345,8 +350,8 @@ func (s *Sentinel) explainRequest(set *policy.Set, req *wire.PolicyReq) ([]strin
 	a := &asking{req: &wire.RequestReq{Name: q.Name, Port: q.Port, Clear: q.Clear, Method: q.Method, Path: q.Path, Query: q.Query,
 		Surrogate: is != nil}, issue: is}
 	if is == nil && !set.Reads(t) {
-		return nil, wire.Refuse(wire.CodeNotFound, "requests to "+t.String()+" are not seen: its connections are carried unread, or refused",
-			"doorward policy explain site "+t.String())
+		return nil, wire.Refuse(wire.CodeNotFound, "requests to "+t.String()+
+			" are not seen: its connections are carried unread, or refused", "doorward policy explain site "+t.String())
 	}
 	if err := s.classify(a, &wanted{cell: from.cell, target: t}); err != nil {
 		e := asError(s.log, err)

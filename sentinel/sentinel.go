@@ -97,8 +97,8 @@ func Run(ctx context.Context, p *daemon.Process) error {
 	s := &Sentinel{log: p.Log, config: p.Dirs.Config, lifetime: ctx,
 		vendors: map[string]*describe.Connector{}, accounts: map[string]wire.Account{}, live: map[string]*live{},
 		cells: map[string]*allowance{}, executing: map[string]bool{}, news: map[string]*waiting{}, workers: map[string]*daemon.Client{},
-		egresses: map[string]*daemon.Client{}, conns: newConnections(), judging: map[[2]string]int{}, tainted: map[string]bool{}, mints: map[string]bucket{},
-		used: map[string]int64{}, eventNews: make(chan struct{})}
+		egresses: map[string]*daemon.Client{}, conns: newConnections(), judging: map[[2]string]int{},
+		tainted: map[string]bool{}, mints: map[string]bucket{}, used: map[string]int64{}, eventNews: make(chan struct{})}
 	var started context.CancelFunc
 	s.starting, started = context.WithTimeout(ctx, startFor)
 	defer started()

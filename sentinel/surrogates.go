@@ -173,7 +173,8 @@ func (s *Sentinel) listSurrogates(after string) (*wire.PersonSurrogateResp, erro
 	s.mu.Lock()
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		is := all[key]
-		x := wire.IssuedCustom{Issue: is.ID, Name: is.Name, Cell: is.Cell, Made: is.Made, Until: is.Until, By: is.By, LastUse: s.used[is.ID]}
+		x := wire.IssuedCustom{Issue: is.ID, Name: is.Name, Cell: is.Cell, Made: is.Made, Until: is.Until, By: is.By,
+			LastUse: s.used[is.ID]}
 		for _, h := range is.manifest.Hosts {
 			x.Hosts = append(x.Hosts, h.String())
 		}
@@ -459,7 +460,8 @@ func (s *Sentinel) mint(ctx context.Context, c *daemon.Call, req *wire.Surrogate
 		return nil, err
 	}
 	if !s.mayMint(cell, time.Now()) {
-		return nil, wire.Refuse(wire.CodeTooMany, "this cell has asked for many surrogates lately", "use the one that it has, or wait a minute")
+		return nil, wire.Refuse(wire.CodeTooMany, "this cell has asked for many surrogates lately",
+			"use the one that it has, or wait a minute")
 	}
 	ev := ledger.Event{Type: ledger.EvMint, Actor: actor(c.Peer), Cell: cell, Session: sessionID(c.Peer), Subject: is.Name,
 		Details: map[string]string{"issue": is.ID}}
