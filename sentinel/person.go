@@ -252,6 +252,7 @@ func (s *Sentinel) revoke(ctx context.Context, c *daemon.Call, req *wire.PersonR
 			return nil, s.ledgerError(err)
 		}
 		r.Lines = append(r.Lines, "account "+req.Account+" is not used any more until it is decided again")
+		r.Lines = append(r.Lines, s.cutAccount(ctx, req.Account)...)
 	}
 	if req.Session != "" {
 		if _, err := s.ledger.EndSession(ctx, req.Session, endedByPerson, by); err != nil {

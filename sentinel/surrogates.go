@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -191,7 +192,7 @@ func (s *Sentinel) listSurrogates(after string) (*wire.PersonSurrogateResp, erro
 func (s *Sentinel) addSurrogate(ctx context.Context, req *wire.PersonSurrogateReq, by string) (string, error) {
 	m, err := manifest.Parse(req.Manifest)
 	if err != nil {
-		return "", wire.Refuse(wire.CodeBadArgument, "the manifest: "+clip(err.Error(), 400), "doorward surrogate check FILE")
+		return "", wire.Refuse(wire.CodeBadArgument, "the manifest: "+clip(err.Error(), 400), "mend it there, and add it again")
 	}
 	is := &issued{issue{Name: req.Name, Cell: req.Cell, Manifest: req.Manifest, Until: req.Until, By: by}, m}
 	if err := s.mayIssue(is, false); err != nil {
@@ -328,9 +329,34 @@ func (s *Sentinel) cutHosts(ctx context.Context, is *issued) (failed error) {
 	return failed
 }
 
+// cutIssue ends what a cell has open under an issue, and to its hosts.
+func (s *Sentinel) cutIssue(ctx context.Context, is *issued) error {
+	_, err := s.cutCell(ctx, is.Cell, wire.GrantRef{Grant: is.ID})
+	return errors.Join(err, s.cutHosts(ctx, is))
+}
+
+// cutAccount ends what is open with the credential of an account, and says of which cells that failed.
+func (s *Sentinel) cutAccount(ctx context.Context, account string) []string {
+	var out []string
+	for _, is := range s.allIssued() {
+		if is.Name != account {
+			continue
+		}
+		if err := s.cutIssue(ctx, is); err != nil {
+			out = append(out, "the connections of cell "+is.Cell+" with the surrogate "+is.Name+" could not be ended: "+err.Error())
+		}
+	}
+	return out
+}
+
 // revokeSurrogates takes back what which picks, and says what was done. What authd is not told now it is told when it is there
 // again; until then nothing is allowed under it anyway.
 func (s *Sentinel) revokeSurrogates(ctx context.Context, by, why string, which func(*issued) bool) ([]string, error) {
+	return s.takeBack(ctx, by, why, true, which)
+}
+
+// takeBack is revokeSurrogates; without tell nobody is told now.
+func (s *Sentinel) takeBack(ctx context.Context, by, why string, tell bool, which func(*issued) bool) ([]string, error) {
 	s.issuing.Lock()
 	defer s.issuing.Unlock()
 	all := s.allIssued()
@@ -349,15 +375,13 @@ func (s *Sentinel) revokeSurrogates(ctx context.Context, by, why string, which f
 		}
 		s.loadSurrogates()
 		lines = append(lines, "surrogate "+is.Name+" of cell "+is.Cell+" is revoked")
-		if err := inTimeOf(ctx, func(ctx context.Context) error { return s.endIssue(ctx, is.ID) }); err != nil {
-			lines = append(lines, "authd did not answer, and is told when it is there; nothing is allowed with it meanwhile: "+err.Error())
-		}
-		_, err := s.cutCell(ctx, is.Cell, wire.GrantRef{Grant: is.ID})
-		if cerr := s.cutHosts(ctx, is); err == nil {
-			err = cerr
-		}
-		if err != nil {
-			lines = append(lines, "the connections of cell "+is.Cell+" to its hosts could not be ended: "+err.Error())
+		if tell {
+			if err := inTimeOf(ctx, func(ctx context.Context) error { return s.endIssue(ctx, is.ID) }); err != nil {
+				lines = append(lines, "authd did not answer, and is told when it is there; nothing is allowed with it meanwhile: "+err.Error())
+			}
+			if err := s.cutIssue(ctx, is); err != nil {
+				lines = append(lines, "the connections of cell "+is.Cell+" to its hosts could not be ended: "+err.Error())
+			}
 		}
 		gone, err := s.ledger.RevokeGrants(ctx, ledger.GrantFilter{Cell: is.Cell, Connector: is.Name}, by, why)
 		if err != nil {
@@ -370,9 +394,10 @@ func (s *Sentinel) revokeSurrogates(ctx context.Context, by, why string, which f
 	return lines, nil
 }
 
-// voidSurrogates takes all of them back: an older record may have some that a person took back since.
+// voidSurrogates takes all of them back: an older record may have some that a person took back since. authd is told when its
+// accounts were taken up.
 func (s *Sentinel) voidSurrogates(ctx context.Context, why string) {
-	lines, err := s.revokeSurrogates(ctx, "sentinel", why, func(*issued) bool { return true })
+	lines, err := s.takeBack(ctx, "sentinel", why, false, func(*issued) bool { return true })
 	if err != nil {
 		s.log.Error("surrogates of an older record are not taken back; none is used", "err", err.Error())
 		s.issues.Store(nil)

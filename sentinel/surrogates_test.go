@@ -279,6 +279,10 @@ func TestASurrogateThatIsOver(t *testing.T) {
 	}
 	again := s.issueChat(t, "work")
 	s.voidSurrogates(t.Context(), "the record was put back")
+	if slices.Contains(a.revoked(t), again.ID) {
+		t.Error("authd was told in the middle of what it tells")
+	}
+	s.endIssues(t.Context())
 	if !slices.Contains(a.revoked(t), again.ID) || s.issuedFor("work", policy.Target{Name: "chat.example", Port: 443}) != nil {
 		t.Error("one of an older record lives")
 	}
@@ -296,5 +300,39 @@ func TestMintingIsBounded(t *testing.T) {
 	}
 	if n != mintBurst || !s.mayMint("home", now) || s.mayMint("work", now.Add(mintEvery/2)) || !s.mayMint("work", now.Add(mintEvery)) {
 		t.Errorf("%d at once", n)
+	}
+}
+
+// TestALineOfNoSurrogate: a line about a surrogate that no cell has is said, when it is checked and when it is shown.
+func TestALineOfNoSurrogate(t *testing.T) {
+	s, _, _, _ := chatRig(t, "[surrogate.chat]\nsetting = \"dont-ask\"\n[surrogate.chta.route]\nsend = \"off\"\n")
+	for _, op := range []string{"check", "show"} {
+		req := &wire.PolicyReq{Op: op}
+		if op == "check" {
+			req.Files = asList(s.policy.Load().Files())
+		}
+		r, err := s.policyVerb(t.Context(), ada(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(r.Notes, "\n")
+		if !strings.Contains(got, `policy.toml:4 surrogate chta send = "off": no surrogate of that name`) || strings.Contains(got, "surrogate chat ") {
+			t.Errorf("%s: %s", op, got)
+		}
+	}
+}
+
+// TestARevokedAccountOfASurrogate: what is open with it is cut, and nothing goes until it is decided again.
+func TestARevokedAccountOfASurrogate(t *testing.T) {
+	s, _, k, send := chatRig(t, "")
+	is := s.issueNamed("work", "chat")
+	if _, err := s.revoke(t.Context(), ada(), &wire.PersonRevokeReq{Account: "chat"}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(k.all(), func(r wire.GrantRef) bool { return r.Grant == is.ID }) {
+		t.Errorf("cut: %+v", k.all())
+	}
+	if _, e := send("GET", "/api/users/me"); e == nil || e.Code != wire.CodeNotConnected {
+		t.Errorf("%v", e)
 	}
 }

@@ -69,6 +69,8 @@ func holds(t *testing.T, s *Set) {
 
 func FuzzSettings(f *testing.F) {
 	for _, seed := range []string{"", dontAsk, methods, everyTime, someSites, string(DefaultPolicy()), string(DefaultLimits()),
+		"[surrogate.chat]\nsetting = \"dont-ask\"\n[surrogate.chat.route]\nsend = \"allow\"\nlook = \"off\"\n",
+		"[surrogate.chat.route]\nsend = \"off\"\n", readSite + "[budget]\nrequests = 60\n[site.\"read.example\".budget]\nbytes-out = 5\n",
 		"connector.github.method = {issues=\"ask\", repos='off'}", "organisation=[\"a.org\"]\nbulk-reads=0x10",
 		"\"connector\".'github'.\"s\\u0065tting\" = \"\"\"dont-ask\"\"\""} {
 		f.Add(seed, "")
