@@ -4,6 +4,7 @@ package sentinel
 
 import (
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/doorward/doorward/internal/daemon"
 	"github.com/doorward/doorward/internal/describe"
+	"github.com/doorward/doorward/internal/manifest"
 	"github.com/doorward/doorward/internal/peer"
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/sentinel/ledger"
@@ -476,5 +478,65 @@ func TestGivenIsBounded(t *testing.T) {
 	}
 	if _, ok := c.of("home", "first"); ok {
 		t.Error("of another cell")
+	}
+}
+
+// TestModelUse: a model's key is held to its manifest, which ships; what that does not have is refused with the reason.
+func TestModelUse(t *testing.T) {
+	s := newSentinel(t)
+	a := s.authdThat(t)
+	s.egressOfCell(t, "work")
+	s.begin(t, "work", 7)
+	text, err := os.ReadFile("../package/connectors/anthropic.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := manifest.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	acc := wire.Account{Name: "model", Vendor: customVendor, Generation: 1, Digest: wire.Digest{9}, Base: m.Base(), Also: m.Also(), Placement: m.Placement}
+	s.accounts["model"] = acc
+	if err := s.ledger.PutSetting(t.Context(), "account/model", []byte(accountValue(&acc)), "person:1000", nil); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.personSurrogate(t.Context(), ada(), &wire.PersonSurrogateReq{Op: "add", Name: "model", Cell: "work", Manifest: text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown, err := s.show(t.Context(), ada(), &wire.CallRef{Call: r.Widening})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.decideCard(t.Context(), ada(), &wire.DecideCardReq{ID: r.Widening, Hash: shown.Card.Hash, Approve: true}); err != nil {
+		t.Fatal(err)
+	}
+	conn, e := s.connects(t, "work", site("api.anthropic.com"))
+	if e != nil || len(conn.Read) == 0 || conn.Read[0].As != wire.ReadModel {
+		t.Fatalf("%+v, %v", conn, e)
+	}
+	for _, c := range []struct {
+		name string
+		use  *wire.ModelUse
+		does []string
+		want string // stands in the reason; empty: it goes
+	}{
+		{"what it has", &wire.ModelUse{Model: "claude-x", Most: 100}, nil, ""},
+		{"another model", &wire.ModelUse{Model: "other", Most: 100}, nil, "is not among"},
+		{"more tokens", &wire.ModelUse{Model: "claude-x", Most: 1 << 30}, nil, "more than"},
+		{"no bound of tokens", &wire.ModelUse{Model: "claude-x"}, nil, "how many tokens"},
+		{"a tool that the provider runs", &wire.ModelUse{Model: "claude-x", Most: 100, Tools: []string{"web_search_20250305"}}, nil, "web_search"},
+		{"a body that could not be read", nil, []string{wire.Unreadable}, "no route"},
+		{"nothing of a model", nil, nil, "no route"},
+	} {
+		req := &wire.RequestReq{Conn: conn.ID, Name: "api.anthropic.com", Port: 443, Method: "POST", Path: "/v1/messages", Surrogate: true,
+			Model: c.use, Does: c.does, Task: wire.Task{Cgroup: 7}}
+		_, e := s.requests(t, "work", req)
+		if (e == nil) != (c.want == "") || e != nil && (e.Code != wire.CodeNotAllowed || !strings.Contains(e.Reason, c.want)) {
+			t.Errorf("%s: %v", c.name, e)
+		}
+	}
+	if n := len(a.of(t, "grant")); n != 1 {
+		t.Errorf("authd has %d grants", n)
 	}
 }

@@ -377,7 +377,8 @@ func (s *Sentinel) takeBack(ctx context.Context, by, why string, tell bool, whic
 		lines = append(lines, "surrogate "+is.Name+" of cell "+is.Cell+" is revoked")
 		if tell {
 			if err := inTimeOf(ctx, func(ctx context.Context) error { return s.endIssue(ctx, is.ID) }); err != nil {
-				lines = append(lines, "authd did not answer, and is told when it is there; nothing is allowed with it meanwhile: "+err.Error())
+				lines = append(lines, "authd did not answer, and is told when it is there; nothing is allowed with it meanwhile: "+
+					err.Error())
 			}
 			if err := s.cutIssue(ctx, is); err != nil {
 				lines = append(lines, "the connections of cell "+is.Cell+" to its hosts could not be ended: "+err.Error())
