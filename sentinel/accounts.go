@@ -93,6 +93,7 @@ func (s *Sentinel) compare(ctx context.Context, checkpoint []byte) (unknown []le
 		s.log.Error("the ledger is not put right", "err", err.Error())
 		return nil
 	}
+	s.voidSurrogates(ctx, "the record was put back")
 	for _, c := range calls {
 		s.changed(c)
 		if c.State == ledger.Unknown {
@@ -113,6 +114,7 @@ func (s *Sentinel) connected(ctx context.Context, req *wire.AccountsReq, orphans
 		}
 		s.endOrphan(ctx, c.ID, req.Instance)
 	}
+	s.endIssues(ctx)
 	if note, err := s.ledger.Checkpoint(ctx); err == nil {
 		s.giveCheckpoint(note)
 	}

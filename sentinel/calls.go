@@ -85,6 +85,9 @@ func (s *Sentinel) answer(ctx context.Context, c *daemon.Call, call ledger.Call)
 	if _, err := s.ledger.Collect(ctx, call.ID, c.Peer.Name); err != nil {
 		return nil, s.ledgerError(err)
 	}
+	if err := s.cutTainted(ctx, c.Peer.Name); err != nil {
+		return nil, err
+	}
 	if call.Result == "" {
 		return r, nil
 	}

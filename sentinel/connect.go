@@ -6,12 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/doorward/doorward/internal/daemon"
+	"github.com/doorward/doorward/internal/manifest"
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/sentinel/ledger"
 	"github.com/doorward/doorward/sentinel/policy"
@@ -58,7 +60,14 @@ type wanted struct {
 	begins  string
 	program string
 	pid     uint32
-	card    string // that was put up for it
+	labels  []string // of the cell when it was decided
+	issue   string   // of the surrogate that was issued for the target; empty: none
+	card    string   // that was put up for it
+}
+
+// outdated says whether the cell has come to carry a label since it was decided.
+func (w *wanted) outdated(s *Sentinel) bool {
+	return slices.ContainsFunc(s.labels(w.cell), func(l string) bool { return !slices.Contains(w.labels, l) })
 }
 
 type connectDetails struct {
@@ -69,7 +78,16 @@ type connectDetails struct {
 	PID     uint32 `json:"pid,omitzero"`
 	Policy  string `json:"policy,omitzero"`
 	Grant   string `json:"grant,omitzero"`
-	Times   int    `json:"times,omitzero"` // how many more there were, when it is a sum
+	// Of a request.
+	Method    string `json:"method,omitzero"`
+	Path      string `json:"path,omitzero"`
+	Route     string `json:"route,omitzero"`
+	Class     string `json:"class,omitzero"`
+	Does      string `json:"does,omitzero"`
+	Model     string `json:"model,omitzero"`
+	Surrogate string `json:"surrogate,omitzero"`
+	Issue     string `json:"issue,omitzero"` // also of a connection
+	Times     int    `json:"times,omitzero"` // how many more there were, when it is a sum
 }
 
 // judgeConnect is connect without the record of what is refused.
@@ -91,13 +109,23 @@ func (s *Sentinel) judgeConnect(ctx context.Context, w *wanted, req *wire.Connec
 		return nil, err
 	}
 	set := s.policy.Load()
-	call := set.ConnectCall(&policy.Connect{Target: w.target, Begins: w.begins, Cell: w.cell,
+	w.labels = s.labels(w.cell)
+	is := s.issuedFor(w.cell, w.target)
+	of := &policy.Connect{Target: w.target, Begins: w.begins, Cell: w.cell,
 		Session: strings.TrimPrefix(w.session.ID, w.cell+"/"), Attended: attended, By: w.session.Run,
-		Labels: s.labels(w.cell), Now: time.Now()})
+		Labels: w.labels, Now: time.Now()}
+	if is != nil {
+		of.Surrogate = is.Name
+	}
+	call := set.ConnectCall(of)
+	if call.Intercepts() && w.begins == wire.BeginsOther {
+		return nil, wire.Refuse(wire.CodeBadTarget, "requests to "+w.target.String()+" are read, and this begins with neither TLS nor HTTP",
+			"use https")
+	}
 	d := set.Decide(call, s.grants(w.cell, policy.SiteConnector, policy.SiteMethod))
 	switch d.Verdict {
 	case policy.Allow:
-		return s.letConnect(ctx, w, set.Permits(call), &d)
+		return s.letConnect(ctx, w, &d, s.connectResp(w, is, set, call, &d))
 	case policy.Ask:
 		return nil, s.askSite(ctx, w, set, call, &d)
 	default:
@@ -127,12 +155,37 @@ func (s *Sentinel) openerOf(w *wanted, t *wire.Task) (attended bool, err error) 
 	return s.allAttended(w.cell), nil
 }
 
+// connectResp is what egress is told of a connection that is allowed, but for the id.
+func (s *Sentinel) connectResp(w *wanted, is *issued, set *policy.Set, call *policy.Call, d *policy.Decision) *wire.ConnectResp {
+	r := &wire.ConnectResp{How: wire.HowSplice, Under: d.Grant, Permit: set.Permits(call), Budget: set.Budget(w.target)}
+	if !call.Intercepts() {
+		return r
+	}
+	r.How = wire.HowIntercept
+	if is == nil {
+		r.Read = manifest.Sites(w.target.Name, w.target.Port).Reads()
+		return r
+	}
+	w.issue = is.ID
+	r.Read = is.manifest.Reads()
+	if w.begins == wire.BeginsTLS { // in the clear there is none
+		place := s.accountNamed(is.Name).Placement
+		if place == (wire.Placement{}) {
+			place = is.manifest.Placement
+		}
+		r.Credential = &place
+	}
+	return r
+}
+
 // letConnect puts an allowed connection on the record and answers it. Alike ones share the line, and the id.
-func (s *Sentinel) letConnect(ctx context.Context, w *wanted, permit []string, d *policy.Decision) (*wire.ConnectResp, error) {
-	alike := likeness{w.cell, w.session.ID, w.target, w.begins, w.program, first(d.Policies), d.Grant}
+func (s *Sentinel) letConnect(ctx context.Context, w *wanted, d *policy.Decision, resp *wire.ConnectResp) (*wire.ConnectResp, error) {
+	alike := likeness{cell: w.cell, session: w.session.ID, target: w.target, begins: w.begins, program: w.program,
+		policy: first(d.Policies), grant: d.Grant, how: resp.How, issue: w.issue}
 	g, mine := s.conns.join(alike)
 	if mine {
-		g.written(s.writeConnect(context.WithoutCancel(ctx), g, w, d))
+		g.written(s.writeAlike(context.WithoutCancel(ctx), g, w, ledger.EvConnect, connectDetails{Port: w.target.Port, Begins: w.begins,
+			How: resp.How, Program: w.program, PID: w.pid, Policy: first(d.Policies), Grant: d.Grant, Issue: w.issue}))
 		time.AfterFunc(alikeFor, func() { s.endAlike(g) })
 	}
 	select {
@@ -147,23 +200,31 @@ func (s *Sentinel) letConnect(ctx context.Context, w *wanted, permit []string, d
 	if err := s.stopped(w.cell); err != nil {
 		return nil, err
 	}
+	if is := s.issuedFor(w.cell, w.target); is.id() != w.issue {
+		return nil, wire.Refuse(wire.CodeRevoked, "what is issued for "+w.target.String()+" has changed", "connect again")
+	}
 	if d.Grant != "" && len(s.ledger.Grants(ledger.GrantFilter{ID: d.Grant, Live: true})) == 0 {
 		return nil, wire.Refuse(wire.CodeRevoked, "the grant of "+w.target.String()+" was taken back", "ask again")
 	}
-	return &wire.ConnectResp{ID: g.id, How: wire.HowSplice, Under: d.Grant, Permit: permit}, nil
+	if w.outdated(s) {
+		return nil, wire.Refuse(wire.CodeRevoked, "the cell has read what others wrote since this was decided",
+			"try again; it is decided anew")
+	}
+	s.conns.gave(w.cell, g.id, given{target: w.target, intercepted: resp.How == wire.HowIntercept, issue: w.issue})
+	resp.ID = g.id
+	return resp, nil
 }
 
-func (s *Sentinel) writeConnect(ctx context.Context, g *alike, w *wanted, d *policy.Decision) error {
+func (s *Sentinel) writeAlike(ctx context.Context, g *alike, w *wanted, typ string, details connectDetails) error {
 	if !s.mayRecord(netAllowance(w.cell), connectCost) {
-		return wire.Refuse(wire.CodeTooMany, "programs of this cell have opened too many different connections lately",
+		return wire.Refuse(wire.CodeTooMany, "programs of this cell have opened or sent too much that is different lately",
 			"wait some minutes")
 	}
-	g.event = ledger.Event{Type: ledger.EvConnect, Actor: "cell:" + w.cell, Cell: w.cell, Session: w.session.ID, Call: g.id,
+	g.event = ledger.Event{Type: typ, Actor: "cell:" + w.cell, Cell: w.cell, Session: w.session.ID, Call: g.id,
 		Subject: w.target.Host()}
-	g.details = connectDetails{Port: w.target.Port, Begins: w.begins, How: wire.HowSplice, Program: w.program, PID: w.pid,
-		Policy: first(d.Policies), Grant: d.Grant}
+	g.details = details
 	g.event.Details = g.details
-	err := s.ledger.RecordUnder(ctx, g.event, d.Grant)
+	err := s.ledger.RecordUnder(ctx, g.event, details.Grant)
 	if errors.Is(err, ledger.ErrSpent) {
 		return wire.Refuse(wire.CodeRevoked, "the grant of "+w.target.String()+" has ended", "try again; it asks then")
 	}
@@ -179,6 +240,8 @@ type likeness struct {
 	target          policy.Target
 	begins, program string
 	policy, grant   string
+	how, issue      string
+	request         string // of requests: what is asked for
 }
 
 // alike are allowed connections of one line.
@@ -204,12 +267,14 @@ type connections struct {
 	told   map[toldKey]*told
 	named  map[string]map[string]bool // by cell: what was refused to it since, and is listed
 	since  time.Time
-	before map[string]bool // reports that are counted already, by egress's number: of this window and the last
+	given  map[string]map[string]*given // by cell and id: connections that were allowed
+	before map[string]bool              // reports that are counted already, by egress's number: of this window and the last
 	last   map[string]bool
 }
 
 func newConnections() *connections {
-	return &connections{open: map[likeness]*alike{}, told: map[toldKey]*told{}, before: map[string]bool{}}
+	return &connections{open: map[likeness]*alike{}, told: map[toldKey]*told{}, given: map[string]map[string]*given{},
+		before: map[string]bool{}}
 }
 
 // maxNamed is how many different refusals of one cell are listed in the time of one line: the record's sums have room for
@@ -233,6 +298,70 @@ func (c *connections) mayName(cell, what string) bool {
 	}
 	of[what] = true
 	return true
+}
+
+// given is a connection that was allowed, or several alike.
+type given struct {
+	target      policy.Target
+	intercepted bool
+	issue       string
+	at          time.Time // of its last use
+}
+
+// maxGiven is how many decisions about connections are remembered of one cell; the one that was used longest ago is forgotten
+// first, and its requests are refused then: the program connects again.
+const maxGiven = 4096
+
+func (c *connections) gave(cell, id string, g given) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	of := c.given[cell]
+	if of == nil {
+		of = map[string]*given{}
+		c.given[cell] = of
+	}
+	if len(of) >= maxGiven && of[id] == nil {
+		oldest := ""
+		for k, x := range of {
+			if oldest == "" || x.at.Before(of[oldest].at) {
+				oldest = k
+			}
+		}
+		delete(of, oldest)
+	}
+	g.at = time.Now()
+	of[id] = &g
+}
+
+// of is a connection that was allowed to a cell.
+func (c *connections) of(cell, id string) (given, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g := c.given[cell][id]
+	if g == nil {
+		return given{}, false
+	}
+	g.at = time.Now()
+	return *g, true
+}
+
+// to takes out the connections of a cell to what which picks, and returns their ids.
+func (c *connections) to(cell string, which func(policy.Target) bool) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []string
+	for id, g := range c.given[cell] {
+		if which(g.target) {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// alone is join of what shares its line with nothing.
+func (c *connections) alone(of likeness) *alike {
+	return &alike{id: ledger.NewID(), of: of, done: make(chan struct{})}
 }
 
 // join returns the line that a connection belongs to; mine says that the caller has to write it.

@@ -159,7 +159,7 @@ func (s *Sentinel) cutCell(ctx context.Context, cell string, what wire.GrantRef)
 func (s *Sentinel) cutSites(ctx context.Context, gone []ledger.Grant) []string {
 	var out []string
 	for _, g := range gone {
-		if g.Connector != siteConnector {
+		if s.vendors[g.Connector] != nil { // what a call does, its own grant ends
 			continue
 		}
 		if _, err := s.cutCell(ctx, g.Cell, wire.GrantRef{Grant: g.ID}); err != nil {

@@ -19,7 +19,7 @@ import (
 func (s *Sentinel) grants(cell, vendor, method string) []wire.Grant {
 	var out []wire.Grant
 	for _, g := range s.ledger.Grants(ledger.GrantFilter{Cell: cell, Connector: vendor, Method: method, Live: true}) {
-		if g.Meaning != s.meaning(g.Connector, g.Method) {
+		if g.Meaning != s.grantMeaning(&g) {
 			continue
 		}
 		out = append(out, s.asGrant(&g))

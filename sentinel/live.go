@@ -56,6 +56,11 @@ func (s *Sentinel) give(ctx context.Context, l *live, g *wire.GrantReq) error {
 	if err := s.takenBack(l); err != nil {
 		return err
 	}
+	if !l.silent {
+		if err := s.cutTainted(ctx, l.call.Cell); err != nil {
+			return err
+		}
+	}
 	if err := s.authd.Call(ctx, "grant", g, &wire.Empty{}); err != nil {
 		return err
 	}
@@ -137,7 +142,7 @@ func (s *Sentinel) finish(ctx context.Context, c *daemon.Call, req *wire.FinishR
 	ctx = context.WithoutCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- s.voidGrant(ctx, req.Grant) }()
-	var err error
+	var err, cut error
 	if l.ticket != nil {
 		err = l.ticket.Wait(ctx)
 	}
@@ -147,6 +152,9 @@ func (s *Sentinel) finish(ctx context.Context, c *daemon.Call, req *wire.FinishR
 	if more := l.further(req.Labels); err == nil && len(more) > 0 {
 		err = s.ledger.AddLabels(ctx, l.call.Cell, more, ledger.Cause{Call: l.call.ID,
 			Connector: l.call.Connector, Method: l.call.Method}, "worker:"+l.call.Connector)
+	}
+	if err == nil && !l.silent {
+		cut = s.cutTainted(ctx, l.call.Cell)
 	}
 	switch {
 	case l.ticket != nil:
@@ -161,6 +169,9 @@ func (s *Sentinel) finish(ctx context.Context, c *daemon.Call, req *wire.FinishR
 	}
 	if err != nil {
 		return nil, s.ledgerError(err)
+	}
+	if cut != nil {
+		return nil, cut
 	}
 	return &wire.Empty{}, nil
 }

@@ -48,6 +48,14 @@ func (s *Sentinel) meaning(vendor, method string) string {
 	return text
 }
 
+// grantMeaning is what that which a grant is for means now, in its cell; empty where it is no more.
+func (s *Sentinel) grantMeaning(g *ledger.Grant) string {
+	if s.vendors[g.Connector] == nil && (g.Connector != siteConnector || g.Method != policy.SiteMethod) {
+		return s.requestMeaning(g.Cell, g.Connector)
+	}
+	return s.meaning(g.Connector, g.Method)
+}
+
 // meanings is what every installed method means now, and which hosts the sets of sites have.
 func (s *Sentinel) meanings() map[string]string {
 	out := policy.SiteSets()
@@ -113,7 +121,7 @@ func (s *Sentinel) endChangedGrants(ctx context.Context) {
 		if g.State != ledger.GrantLive && g.State != ledger.GrantUnconfirmed {
 			continue
 		}
-		if now := s.meaning(g.Connector, g.Method); now != "" && now == g.Meaning {
+		if now := s.grantMeaning(&g); now != "" && now == g.Meaning {
 			continue
 		}
 		if _, err := s.ledger.RevokeGrants(ctx, ledger.GrantFilter{ID: g.ID}, "sentinel", whyChanged); err != nil {
@@ -147,7 +155,7 @@ func (s *Sentinel) changedMethods() []string {
 
 // notesNow are the notes about the set in force.
 func (s *Sentinel) notesNow(set *policy.Set) []string {
-	out := notes(set)
+	out := append(notes(set), s.notIssued(set)...)
 	if changed := s.changedMethods(); len(changed) > 0 {
 		out = append(out, "changed with an upgrade, so they ask until doorward policy load is decided: "+strings.Join(changed, ", "))
 	}

@@ -23,8 +23,8 @@ func (s *Sentinel) pending(ctx context.Context, _ *daemon.Call, req *wire.ListFr
 	waiting := slices.DeleteFunc(s.ledger.Waiting(), func(w ledger.Waiting) bool { return w.State != ledger.Parked })
 	alike := map[string]int{}
 	shape := func(w *ledger.Waiting) string {
-		if w.Connector == self && w.Method == widenSite { // by program, which stands last
-			return w.Cell + " " + widenSite + w.Dedup[strings.LastIndexByte(w.Dedup, '/')+1:]
+		if w.Connector == self && asksFirst(w.Method) { // by program, which stands last
+			return w.Cell + " " + w.Method + w.Dedup[strings.LastIndexByte(w.Dedup, '/')+1:]
 		}
 		return w.Cell + " " + w.Connector + " " + w.Method + " " + w.Account
 	}
@@ -147,8 +147,12 @@ func (s *Sentinel) decideCard(ctx context.Context, c *daemon.Call, req *wire.Dec
 	}
 	a := ledger.Approval{ID: req.ID, By: by, Hash: hex.EncodeToString(req.Hash), Scope: ledger.KindOnce}
 	switch {
-	case call.Connector == self && call.Method == widenSite:
-		if a.Grant, err = s.approvedSite(&call, req.Grant); err != nil {
+	case call.Connector == self && asksFirst(call.Method):
+		approved := s.approvedSite
+		if call.Method == widenRequest {
+			approved = s.approvedRequest
+		}
+		if a.Grant, err = approved(&call, req.Grant); err != nil {
 			return nil, err
 		}
 		a.Scope = a.Grant.Kind
@@ -228,7 +232,7 @@ func (s *Sentinel) revoke(ctx context.Context, c *daemon.Call, req *wire.PersonR
 	ctx = context.WithoutCancel(ctx) // a person who hangs up does not stop it halfway
 	by := actor(c.Peer)
 	named := func(c *ledger.Call) bool { // the calls that are taken back whatever they run under
-		return (c.Connector != self || c.Method == widenSite) && (req.Account != "" && c.Account == req.Account ||
+		return (c.Connector != self || asksFirst(c.Method)) && (req.Account != "" && c.Account == req.Account ||
 			req.Cell != "" && c.Cell == req.Cell || req.Session != "" && c.Session == req.Session)
 	}
 	gone, err := s.ledger.RevokeGrants(ctx, f, by, "a person revoked it")
@@ -248,6 +252,7 @@ func (s *Sentinel) revoke(ctx context.Context, c *daemon.Call, req *wire.PersonR
 			return nil, s.ledgerError(err)
 		}
 		r.Lines = append(r.Lines, "account "+req.Account+" is not used any more until it is decided again")
+		r.Lines = append(r.Lines, s.cutAccount(ctx, req.Account)...)
 	}
 	if req.Session != "" {
 		if _, err := s.ledger.EndSession(ctx, req.Session, endedByPerson, by); err != nil {

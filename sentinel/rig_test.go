@@ -35,7 +35,8 @@ func newSentinel(t *testing.T) *Sentinel {
 	s := &Sentinel{log: discard(), config: dir, lifetime: t.Context(), vendors: map[string]*describe.Connector{},
 		accounts: map[string]wire.Account{}, live: map[string]*live{}, cells: map[string]*allowance{},
 		executing: map[string]bool{}, news: map[string]*waiting{}, workers: map[string]*daemon.Client{},
-		egresses: map[string]*daemon.Client{}, conns: newConnections(), judging: map[[2]string]int{}, eventNews: make(chan struct{}), instance: "a run of authd"}
+		egresses: map[string]*daemon.Client{}, conns: newConnections(), judging: map[[2]string]int{}, tainted: map[string]bool{}, mints: map[string]bucket{},
+		used: map[string]int64{}, eventNews: make(chan struct{}), instance: "a run of authd"}
 	s.authd = &daemon.Client{Path: filepath.Join(dir, "authd"), Name: "authd", Log: s.log}
 	s.egress = &daemon.Client{Path: filepath.Join(dir, "egress"), Name: "egress", Log: s.log}
 	s.freezer = &daemon.Client{Path: filepath.Join(dir, "cells"), Name: "cells", Log: s.log}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -185,7 +186,13 @@ func (s *Sentinel) policyVerb(ctx context.Context, c *daemon.Call, req *wire.Pol
 		return &wire.PolicyResp{Lines: s.policyState(now)}, nil
 	case "sites":
 		return &wire.PolicyResp{Lines: policy.SetLines()}, nil
+	case "intercepted": // of a cell: lines "HOST:PORT why"
+		return &wire.PolicyResp{Lines: s.intercepted(req.Cell)}, nil
 	case "explain":
+		if req.Request != nil {
+			lines, err := s.explainRequest(now, req)
+			return &wire.PolicyResp{Lines: lines}, err
+		}
 		if req.Site != "" {
 			lines, err := s.explainSite(now, req)
 			return &wire.PolicyResp{Lines: lines}, err
@@ -203,7 +210,7 @@ func (s *Sentinel) policyVerb(ctx context.Context, c *daemon.Call, req *wire.Pol
 	if err != nil {
 		return &wire.PolicyResp{Problems: few(problems(err), "doorward policy check, when these are mended")}, nil
 	}
-	r := &wire.PolicyResp{Notes: notes(set)}
+	r := &wire.PolicyResp{Notes: append(notes(set), s.notIssued(set)...)}
 	for _, ch := range policy.Diff(now, set) {
 		sign := "narrows: "
 		if ch.Widens {
@@ -271,6 +278,23 @@ func notes(set *policy.Set) []string {
 		out = append(out, p.Error())
 	}
 	return few(out, "doorward policy check, when these are mended")
+}
+
+// notIssued says which lines are about surrogates that no cell has: the file cannot know, and a name that is misspelt narrows
+// nothing.
+func (s *Sentinel) notIssued(set *policy.Set) []string {
+	have := map[string]bool{}
+	for _, is := range s.allIssued() {
+		have[is.Name] = true
+	}
+	named := set.Surrogates()
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		if !have[name] {
+			out = append(out, named[name]+": no surrogate of that name is issued into any cell")
+		}
+	}
+	return few(out, "doorward surrogate list")
 }
 
 // problems are the single faults of a joined error.

@@ -56,6 +56,9 @@ type Sentinel struct {
 	means     sync.Map                 // *describe.Method: its meaning, hex
 	undecided atomic.Pointer[[]string] // methods that ask since they have changed, "vendor method"; nil: none
 
+	issues  atomic.Pointer[map[string]*issued] // custom surrogates by "cell/name", see surrogates.go
+	issuing sync.Mutex                         // held while one is issued or taken back
+
 	halted atomic.Pointer[map[string]string] // stops that are not on record yet: by whom, by key of the setting; or nil
 
 	mu        sync.Mutex // guards what follows
@@ -68,6 +71,9 @@ type Sentinel struct {
 	workers   map[string]*daemon.Client // by vendor
 	egresses  map[string]*daemon.Client // by cell
 	cells     map[string]*allowance     // by cell
+	tainted   map[string]bool           // cells that were cut when they first counted as having read what others wrote
+	mints     map[string]bucket         // what a cell may have minted, by cell
+	used      map[string]int64          // when an issue was last used, seconds
 	judging   map[[2]string]int         // reads that are judged and have not begun, by session and connector
 	events    []wire.Event              // newest last
 	eventN    int64                     // how many there ever were
@@ -91,7 +97,8 @@ func Run(ctx context.Context, p *daemon.Process) error {
 	s := &Sentinel{log: p.Log, config: p.Dirs.Config, lifetime: ctx,
 		vendors: map[string]*describe.Connector{}, accounts: map[string]wire.Account{}, live: map[string]*live{},
 		cells: map[string]*allowance{}, executing: map[string]bool{}, news: map[string]*waiting{}, workers: map[string]*daemon.Client{},
-		egresses: map[string]*daemon.Client{}, conns: newConnections(), judging: map[[2]string]int{}, eventNews: make(chan struct{})}
+		egresses: map[string]*daemon.Client{}, conns: newConnections(), judging: map[[2]string]int{},
+		tainted: map[string]bool{}, mints: map[string]bucket{}, used: map[string]int64{}, eventNews: make(chan struct{})}
 	var started context.CancelFunc
 	s.starting, started = context.WithTimeout(ctx, startFor)
 	defer started()
@@ -117,12 +124,15 @@ func Run(ctx context.Context, p *daemon.Process) error {
 	}
 	defer l.Close()
 	s.ledger = l
+	s.loadSurrogates()
+	s.rememberTainted()
 	s.orphans = found.Executing
 	if found.Suspect != "" {
 		p.Log.Error("the record may be older than what was acknowledged; approved calls are void", "reason", found.Suspect)
 		if _, _, err := l.Rewind(ctx, found.Suspect, nil); err != nil {
 			return fmt.Errorf("start: %w", err)
 		}
+		s.voidSurrogates(ctx, found.Suspect)
 	}
 	sealing, err := spool.DeriveKey(seed.Reveal())
 	if err != nil {
@@ -161,11 +171,13 @@ func (s *Sentinel) servers(p *daemon.Process) ([]*daemon.Server, error) {
 			daemon.On("cancel", peer.Cells, s.cancel),
 			daemon.On("inbox", peer.Cells, s.inbox),
 			daemon.On("list", peer.Cells, s.list),
+			daemon.On("surrogate", peer.Cells, s.surrogate),
 		},
 		"sentinel-worker": {daemon.On("finish", peer.Workers, s.finish)},
 		"sentinel-egress": {
 			daemon.On("sent", anyEgress, s.sentVerb).InOrder(),
 			daemon.On("connect", peer.CellEgress, s.connect),
+			daemon.On("request", peer.CellEgress, s.request),
 		},
 		"sentinel-cells": {daemon.On("session", peer.Daemon("cells"), s.cellSession)},
 		"approve": {
@@ -182,6 +194,7 @@ func (s *Sentinel) servers(p *daemon.Process) ([]*daemon.Server, error) {
 			daemon.On("audit", peer.Persons, s.audit),
 			daemon.On("why", peer.Persons, s.why),
 			daemon.On("taint", peer.Persons, s.taint),
+			daemon.On("surrogate", peer.Persons, s.personSurrogate),
 		},
 	}
 	var out []*daemon.Server
@@ -293,6 +306,7 @@ func (s *Sentinel) expire(ctx context.Context) error {
 		s.cutEnded(grants)
 		if time.Since(sweep) > 10*time.Minute {
 			sweep = time.Now()
+			s.endOver(ctx)
 			if _, err := s.spool.Sweep(sweep, nil); err != nil {
 				s.log.Warn("the spool is not swept", "err", err.Error())
 			}

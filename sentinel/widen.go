@@ -24,12 +24,14 @@ import (
 // Widenings: what may happen grows. Each is shown, hashed and decided like a call, in the same table and by the same
 // states; its connector is "doorward" and its method one of these.
 const (
-	widenAccount = "account" // an account becomes usable, or is at another place
-	widenPolicy  = "policy"  // a policy set that allows more
-	widenResume  = "resume"  // the switch goes on again
-	widenClear   = "clear"   // labels are taken from a cell
-	widenSite    = "site"    // programs of a cell may connect to a site: the grant that is approved with it
-	widenConfirm = "confirm" // a grant from before the ledger was put back
+	widenAccount   = "account"   // an account becomes usable, or is at another place
+	widenPolicy    = "policy"    // a policy set that allows more
+	widenResume    = "resume"    // the switch goes on again
+	widenClear     = "clear"     // labels are taken from a cell
+	widenSite      = "site"      // programs of a cell may connect to a site: the grant that is approved with it
+	widenRequest   = "request"   // they may send a request: likewise
+	widenSurrogate = "surrogate" // they may use a credential that they do not hold
+	widenConfirm   = "confirm"   // a grant from before the ledger was put back
 )
 
 const self = "doorward"
@@ -186,8 +188,10 @@ func (s *Sentinel) apply(ctx context.Context, c ledger.Call, by string) error {
 		return nil
 	case widenClear:
 		return s.clearLabels(ctx, w.About, by, details)
-	case widenSite:
+	case widenSite, widenRequest:
 		return nil // the grant came with the approval
+	case widenSurrogate:
+		return s.issueSurrogate(ctx, w.Value, by, details)
 	case widenConfirm:
 		_, err := s.ledger.ConfirmGrant(ctx, w.About, by)
 		return err
@@ -201,6 +205,7 @@ func (s *Sentinel) clearLabels(ctx context.Context, cell, by string, details any
 		return err
 	}
 	s.mu.Lock()
+	delete(s.tainted, cell) // the next that it reads ends what it opens from here on
 	var running []ledger.Call
 	for _, l := range s.live {
 		if l.call.Cell == cell && len(l.call.Labels) > 0 {

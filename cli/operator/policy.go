@@ -274,7 +274,7 @@ func (a *app) explainCmd() *cobra.Command {
 anywhere. What is not said of the caller is as it is now, and the answer says how that is: the newest
 session of the cell, what it has read, who was written to before. With the id of a call that waits or
 ended, in place of the words, its own decision is shown. site HOST or site HOST:PORT in place of the
-call is a connection of a program in the cell.`,
+call is a connection of a program in the cell, and request METHOD https://HOST/PATH one request on it.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			switch len(args) {
 			case 0:
@@ -285,6 +285,10 @@ call is a connection of a program in the cell.`,
 			var err error
 			if args[0] == "site" {
 				req.Site = args[1]
+			} else if args[0] == "request" {
+				if req.Request, err = requestOf(a.ownFlags(args[1:])); err != nil {
+					return err
+				}
 			} else if req.Frame, err = frame(args[0], args[1], a.ownFlags(args[2:])); err != nil {
 				return err
 			}

@@ -2,8 +2,6 @@
 
 package manifest
 
-import "net/http"
-
 // Change is the name of what Sites has for a request that is no read.
 const Change = "change"
 
@@ -21,8 +19,8 @@ func Sites(host string, port uint16) *Manifest {
 		}
 		m.Routes = append(m.Routes, r)
 	}
-	read(Route{Name: "read", Methods: []string{http.MethodGet, http.MethodHead, http.MethodOptions}, Path: "/**"})
-	git := []string{http.MethodGet, http.MethodPost}
+	read(Route{Name: "read", Methods: []string{"GET", "HEAD", "OPTIONS"}, Path: "/**"})
+	git := []string{"GET", "POST"}
 	read(Route{Name: "git-fetch", Methods: git, Path: "/**", Git: "fetch"})
 	read(Route{Name: "git-push", Methods: git, Path: "/**", Git: "push", Class: Write, Reach: "public"})
 	read(Route{Name: "git-delete", Methods: git, Path: "/**", Git: "delete", Class: Destructive, Reach: "public"})
@@ -30,7 +28,7 @@ func Sites(host string, port uint16) *Manifest {
 	case port != 443:
 	case host == "registry.npmjs.org": // npm asks what is known against the packages that it is about to install
 		for _, p := range []string{"/-/npm/v1/security/advisories/bulk", "/-/npm/v1/security/audits", "/-/npm/v1/security/audits/quick"} {
-			read(Route{Name: "npm-audit", Methods: []string{http.MethodPost}, Path: p})
+			read(Route{Name: "npm-audit", Methods: []string{"POST"}, Path: p})
 		}
 	case host == "api.github.com":
 		read(Route{Name: "graphql-query", Methods: git, Path: "/graphql", GraphQL: "query"})
@@ -41,7 +39,7 @@ func Sites(host string, port uint16) *Manifest {
 // change is the route of what Sites does not know.
 func change(method string) *Route {
 	r := &Route{Name: Change, Path: "/**", Class: Write, Reach: "public"}
-	if method == http.MethodDelete {
+	if method == "DELETE" {
 		r.Class = Destructive
 	}
 	return r

@@ -23,7 +23,7 @@ type Edge struct {
 func Graph() []Edge {
 	return []Edge{
 		{"connector", "sentinel", "cell/sentinel.sock", "cell-sentinel",
-			[]string{"decide", "wait", "result", "cancel", "inbox", "list"}, nil, 0o666},
+			[]string{"decide", "wait", "result", "cancel", "inbox", "list", "surrogate"}, nil, 0o666},
 		{"connector", "worker", "cell/*.sock", "cell-worker", []string{"call"}, nil, 0o666},
 		{"sentinel", "authd", "authd/sentinel/sock", "authd-sentinel",
 			[]string{"grant", "revoke", "mint", "checkpoint"}, []string{"accounts", "released", "refused"}, 0o660},
@@ -34,10 +34,10 @@ func Graph() []Edge {
 		{"worker", "egress", "egress/worker/sock", "egress-worker", []string{"HTTP/1.1"}, nil, 0o660},
 		{"worker", "sentinel", "sentinel/worker/sock", "sentinel-worker", []string{"finish"}, nil, 0o660},
 		{"egress", "authd", "authd/egress/sock", "authd-egress", []string{"resolve"}, nil, 0o660},
-		{"egress", "sentinel", "sentinel/egress/sock", "sentinel-egress", []string{"sent", "connect"}, nil, 0o660},
+		{"egress", "sentinel", "sentinel/egress/sock", "sentinel-egress", []string{"sent", "connect", "request"}, nil, 0o660},
 		{"doorward", "sentinel", "approve/sock", "approve",
 			[]string{"pending", "show", "decide", "watch", "grants", "revoke", "stop", "policy", "session", "check",
-				"audit", "why", "taint"}, nil, 0o660},
+				"audit", "why", "taint", "surrogate"}, nil, 0o660},
 		{"doorward", "authd", "authd/admin/sock", "authd-admin",
 			[]string{"unlock", "add", "list", "rename", "remove"}, nil, 0o660},
 		{"doorward", "cells", "cells/person/sock", "cells-person",

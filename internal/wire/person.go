@@ -135,17 +135,20 @@ type (
 		Widening   string   `msgpack:"w,omitempty"` // id of the card to decide, where one is needed
 	}
 
-	// PolicyReq: Op is show, check, load, explain, cedar, sites (the named sets and their hosts), methods (lines "vendor
+	// PolicyReq: Op is show, check, load, explain, cedar, sites (the named sets and their hosts), intercepted (of Cell: lines
+	// "HOST:PORT why" of what its egress ends itself), methods (lines "vendor
 	// method" of those that are not off) or state. Lines of state are "policy DIGEST", "connector VENDOR DIGEST" of each
 	// description that calls are judged by, "dont-ask VENDOR WHERE", and "unasked VENDOR METHOD CLASS WHERE" of what changes
 	// something and goes unasked. check and load are of Files where there are any, else of the policy folder of the
 	// configuration.
 	PolicyReq struct {
-		Op    string       `msgpack:"o"`
-		Frame *Frame       `msgpack:"f,omitempty"` // explain
-		Site  string       `msgpack:"h,omitempty"` // explain, in place of Frame: a connection to it
-		Cell  string       `msgpack:"c,omitempty"` // explain, like all that follows Files: who is supposed to ask
-		Files []PolicyFile `msgpack:"l,omitempty"`
+		Op    string `msgpack:"o"`
+		Frame *Frame `msgpack:"f,omitempty"` // explain
+		Site  string `msgpack:"h,omitempty"` // explain, in place of Frame: a connection to it
+		// Request, in place of Frame, of explain: one of a cell's program. Only what names it is looked at.
+		Request *RequestReq  `msgpack:"q,omitempty"`
+		Cell    string       `msgpack:"c,omitempty"` // explain and intercepted, like all that follows Files: who is supposed to ask
+		Files   []PolicyFile `msgpack:"l,omitempty"`
 
 		Session   string `msgpack:"s,omitempty"` // what is not set is as it is now
 		Attended  *bool  `msgpack:"a,omitempty"`

@@ -55,6 +55,8 @@ const (
 	EvReleased = "released"
 	EvSent     = "sent"
 	EvConnect  = "connect"
+	EvRequest  = "request"
+	EvMint     = "mint"
 	EvRefused  = "refused"
 	EvAlarm    = "alarm"
 	EvRewound  = "rewound"

@@ -150,6 +150,20 @@ func (l *Ledger) Labels(cell string) []Label {
 	return slices.SortedFunc(maps.Values(have), func(a, b Label) int { return strings.Compare(a.Name, b.Name) })
 }
 
+// Labelled returns the cells that carry a label, by name.
+func (l *Ledger) Labelled(name string) []string {
+	l.view.mu.RLock()
+	defer l.view.mu.RUnlock()
+	var out []string
+	for cell, labels := range l.view.labels {
+		if _, ok := labels[name]; ok {
+			out = append(out, cell)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // Sessions returns the sessions of a cell, or of all if cell is "", that have not ended.
 func (l *Ledger) Sessions(cell string) []Session {
 	l.view.mu.RLock()

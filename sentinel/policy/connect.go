@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"slices"
 	"time"
 
 	"github.com/cedar-policy/cedar-go"
@@ -21,7 +22,8 @@ const (
 
 const (
 	actionConnect = "connect"
-	factBegins    = "begins" // also the one field that a grant of a site limits
+	actionRequest = "request" // one request on a connection that is intercepted
+	factBegins    = "begins"  // also the one field that a grant of a site limits
 )
 
 // Connect is a connection that a cell wants. Who opened it the kernel says; the name is what the cell asked the resolver
@@ -35,27 +37,48 @@ type Connect struct {
 	By       string
 	Labels   []string
 	Now      time.Time
+	// Surrogate is the custom surrogate that was issued into the cell for that host; empty: none. Its connections are
+	// intercepted.
+	Surrogate string
 }
 
 // site is what a Call is about that is a connection.
 type site struct {
 	Target
-	parent types.EntityUIDSet
+	parent      types.EntityUIDSet
+	intercepted bool
+	surrogate   string
+	request     *Request // nil: a connection
 }
 
 // ConnectCall is the connection as a call, to be decided and explained like one. A spliced connection may carry anything,
-// so for a caller that has read what others wrote it is a write that everyone may get to see; for others it is a read.
+// so for a caller that has read what others wrote it is a write that everyone may get to see; for others it is a read. So it is
+// where connections are intercepted: what they carry is judged request by request.
 func (s *Set) ConnectCall(c *Connect) *Call {
-	c = &Connect{c.Target, c.Begins, c.Cell, c.Session, c.Attended, c.By, c.Labels, c.Now}
+	of := *c
+	c = &of
 	c.Target.begins = c.Begins
+	intercepted := c.Surrogate != "" || s.Reads(c.Target)
 	m := &describe.Method{Name: SiteMethod, Class: describe.Read, Reach: describe.ReachNone}
 	call := &Call{Connector: &describe.Connector{Vendor: SiteConnector}, Method: m, Values: describe.Values{},
 		Account: c.Target.String(), Cell: c.Cell, Session: c.Session, Attended: c.Attended, By: c.By, Labels: c.Labels,
-		Now: c.Now, site: &site{Target: c.Target}}
-	if call.untrusted() {
+		Now: c.Now, site: &site{Target: c.Target, intercepted: intercepted, surrogate: c.Surrogate}}
+	if call.untrusted() && !intercepted {
 		m.Class, m.Reach = describe.Write, describe.ReachPublic
 	}
-	sets, rules := s.siteParents(c.Target)
+	call.site.parent = s.siteEntities(c.Target)
+	return call
+}
+
+// Intercepts says whether a connection (of ConnectCall) is intercepted where it is allowed.
+func (c *Call) Intercepts() bool { return c.site.intercepted }
+
+// siteEntities are what a site is in: its sets, the lines that speak of it, and further ones.
+func (s *Set) siteEntities(t Target, lines ...mark) types.EntityUIDSet {
+	sets, rules := s.siteParents(t)
+	for _, m := range lines {
+		rules = append(rules, m.ruleName())
+	}
 	var parents []types.EntityUID
 	for _, name := range sets {
 		parents = append(parents, cedar.NewEntityUID(typeSiteSet, types.String(name)))
@@ -63,8 +86,7 @@ func (s *Set) ConnectCall(c *Connect) *Call {
 	for _, name := range rules {
 		parents = append(parents, cedar.NewEntityUID(typeSiteRule, types.String(name)))
 	}
-	call.site.parent = types.NewEntityUIDSet(parents...)
-	return call
+	return types.NewEntityUIDSet(parents...)
 }
 
 // PrefillSite is the grant that an approval gives unless a person says another: this session, or where that is not known
@@ -84,6 +106,9 @@ func connectFacts() []fact {
 	text := func(of func(*site) string) func(*Set, *Call) types.Value {
 		return func(_ *Set, c *Call) types.Value { return types.String(of(c.site)) }
 	}
+	yes := func(of func(*site) bool) func(*Set, *Call) types.Value {
+		return func(_ *Set, c *Call) types.Value { return types.Boolean(of(c.site)) }
+	}
 	return []fact{
 		{"address", "String", text(func(x *site) string {
 			if x.Name != "" {
@@ -92,47 +117,44 @@ func connectFacts() []fact {
 			return x.Addr.String()
 		})},
 		{factBegins, "String", text(func(x *site) string { return x.begins })},
+		{"intercepted", "Bool", yes(func(x *site) bool { return x.intercepted })},
 		{"name", "String", text(func(x *site) string { return x.Name })},
 		{"port", "Long", func(_ *Set, c *Call) types.Value { return types.Long(c.site.Port) }},
+		{"surrogate", "Bool", yes(func(x *site) bool { return x.surrogate != "" })},
 	}
 }
 
-// appliesConnect says whether a rule can decide on connections. A forbid that names no action does; a permit has to name
-// this one, so that none that was meant for calls opens the network.
-func (r *rule) appliesConnect() bool {
-	is := func(e types.EntityUID) bool { return e.Type == typeAction && string(e.ID) == actionConnect }
+// appliesSite says whether a rule can decide on connections, or on requests. A forbid that names no action does; a permit has to
+// name this one, so that none that was meant for calls opens the network.
+func (r *rule) appliesSite(action string) bool {
+	is := func(e types.EntityUID) bool { return e.Type == typeAction && string(e.ID) == action }
 	switch a := r.policy.AST().Action.(type) {
 	case ast.ScopeTypeEq:
 		return is(a.Entity)
 	case ast.ScopeTypeIn:
 		return is(a.Entity)
 	case ast.ScopeTypeInSet:
-		for _, e := range a.Entities {
-			if is(e) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(a.Entities, is)
 	default:
 		return r.forbid()
 	}
 }
 
-// cutConnect makes the slice that connections are judged by.
-func (s *Set) cutConnect() {
-	ms := &methodSlice{action: cedar.NewEntityUID(typeAction, actionConnect), arguments: []*describe.Arg{}}
+// cutSite makes the slice that connections, or requests, are judged by.
+func (s *Set) cutSite(action string, facts []fact) *methodSlice {
+	ms := &methodSlice{action: cedar.NewEntityUID(typeAction, types.String(action)), arguments: []*describe.Arg{}}
 	ms.entities = types.EntityMap{ms.action: {UID: ms.action}}
 	need := needs{facts: map[string]bool{}, arguments: map[string]bool{}}
 	for _, r := range s.rules {
-		if r.appliesConnect() {
+		if r.appliesSite(action) {
 			ms.rules = append(ms.rules, r.sliced())
 			need.of((*ast.Policy)(r.policy.AST()))
 		}
 	}
-	for _, f := range append(facts(), connectFacts()...) {
+	for _, f := range facts {
 		if need.facts[f.name] {
 			ms.facts = append(ms.facts, f)
 		}
 	}
-	s.connect = ms
+	return ms
 }

@@ -68,7 +68,10 @@ func (s *Set) judge(c *Call) Decision {
 		return deny(wire.CodeUnknownMethod, "no such method")
 	}
 	ms := s.slices[c.Connector.Vendor][c.Method.Name]
-	if c.site != nil {
+	switch {
+	case c.site != nil && c.site.request != nil:
+		ms = s.request
+	case c.site != nil:
 		ms = s.connect
 	}
 	if ms == nil {

@@ -40,6 +40,8 @@ func Diff(old, new *Set) []Change {
 		diffClass(vendor, old, new, add)
 	}
 	diffSites(old, new, add)
+	diffSurrogates(old, new, add)
+	diffSpend("a cell", old.budget(Target{}).Cell, new.budget(Target{}).Cell, add)
 	diffNumbers(old, new, add)
 	for _, d := range union(setOf(old.settings.organisation), setOf(new.settings.organisation)) {
 		switch a, b := slices.Contains(old.settings.organisation, d), slices.Contains(new.settings.organisation, d); {
@@ -149,6 +151,7 @@ func diffSites(old, new *Set, add adder) {
 		for _, port := range ports {
 			words := h.words + portWords(port, other)
 			usual := Target{Name: h.Name, Addr: h.Addr, Port: port}
+			diffSpend(words, old.budget(usual).Site, new.budget(usual).Site, add)
 			diffPermits(words, old.permits(usual), new.permits(usual), add)
 			var changes []siteChange
 			for _, begins := range []string{wire.BeginsTLS, wire.BeginsHTTP, wire.BeginsOther} {
@@ -238,6 +241,9 @@ func probes(sets ...*Set) (list []probe, at []uint16, other uint16) {
 		hosts[p.String()] = probe{t, p.String()}
 	}
 	for _, s := range sets {
+		for _, p := range s.budgetPatterns() {
+			see(p)
+		}
 		for _, r := range s.siteLines() {
 			if r.set == "" && r.host == "" && !r.addr.IsValid() {
 				continue

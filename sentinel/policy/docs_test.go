@@ -17,7 +17,7 @@ func TestDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	doc := string(b)
-	all := append(facts(), connectFacts()...)
+	all := append(facts(), requestFacts()...)
 	for _, f := range all {
 		typ := strings.NewReplacer("Set<", "Set of ", ">", "").Replace(f.typ)
 		if !strings.Contains(doc, "| `"+f.name+"` | "+typ+" |") {
@@ -93,13 +93,14 @@ func TestTheManualPage(t *testing.T) {
 		for key := range said {
 			t.Errorf("%s names %s, which is no key", title, key)
 		}
-		for _, table := range []string{"[connector.github]", "[connector.github.method]", "[site.\"example.org\"]"} {
+		for _, table := range []string{"[connector.github]", "[connector.github.method]", "[site.\"example.org\"]", "[site.\"example.org\".budget]", "[budget]",
+			"[surrogate.chat]", "[surrogate.chat.route]"} {
 			if !strings.Contains(parts[title], table) {
 				t.Errorf("%s has no %s", title, table)
 			}
 		}
 	}
-	for _, word := range []string{AskEveryTime, AskBeforeChanges, DontAsk, off.String(), ask.String(), allow.String(), "[connector.github.private]"} {
+	for _, word := range []string{AskEveryTime, AskBeforeChanges, DontAsk, off.String(), ask.String(), read.String(), allow.String(), "[connector.github.private]"} {
 		if !strings.Contains(parts["POLICY.TOML"], "`"+word+"`") {
 			t.Errorf("the page does not name %s", word)
 		}

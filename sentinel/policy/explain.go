@@ -14,7 +14,11 @@ import (
 func (s *Set) Explain(c *Call, grants []wire.Grant) []string {
 	d := s.Decide(c, grants)
 	what := fmt.Sprintf("%s %s, account %s", c.Connector.Vendor, c.Method.Name, c.Account)
-	if c.site != nil {
+	switch {
+	case c.site != nil && c.site.request != nil:
+		r := c.site.request
+		what = fmt.Sprintf("%s %s%s, which is %s %s", r.Method, c.Account, r.Path, c.Connector.Vendor, c.Method.Name)
+	case c.site != nil:
 		what = "a connection to " + c.Account
 	}
 	out := []string{fmt.Sprintf("%s, for cell %s: %s", what, c.Cell, verdictWords(d.Verdict))}
@@ -22,7 +26,14 @@ func (s *Set) Explain(c *Call, grants []wire.Grant) []string {
 	if c.sensitive() {
 		kind += ", so it is sensitive"
 	}
-	if c.site != nil {
+	switch {
+	case c.site == nil || c.site.request != nil:
+	case c.site.intercepted:
+		kind = "it is intercepted: each of its requests is decided by itself"
+		if c.site.surrogate != "" {
+			kind += ", and carries the surrogate " + c.site.surrogate
+		}
+	default:
 		kind = "it is carried unread, and counts as a read"
 		if c.untrusted() {
 			kind = "it is carried unread, and counts as a write that everyone sees, since the cell has read what others wrote"

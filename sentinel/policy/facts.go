@@ -102,7 +102,12 @@ func facts() []fact {
 		{"connector", "String", text(func(c *Call) string { return c.Connector.Vendor })},
 		{"firstTime", "Set<String>", set(func(c *Call) []string { return c.FirstTime })},
 		{"hour", "Long", number(func(c *Call) int64 { return int64(c.Now.Hour()) })},
-		{"method", "String", text(func(c *Call) string { return c.Method.Name })},
+		{"method", "String", text(func(c *Call) string {
+			if c.site != nil && c.site.request != nil {
+				return c.site.request.Method
+			}
+			return c.Method.Name
+		})},
 		{"outsideOrganisation", "Bool", func(s *Set, c *Call) types.Value { return types.Boolean(s.outside(c)) }},
 		{"private", "Bool", yes(func(c *Call) bool { return c.label(wire.LabelPrivate) })},
 		{"reach", "String", text((*Call).reach)},

@@ -43,8 +43,21 @@ func holds(t *testing.T, s *Set) {
 		x := target(t, site)
 		for _, l := range [][]string{nil, {wire.LabelUntrusted}} {
 			d := s.Decide(s.ConnectCall(&Connect{Target: x, Begins: wire.BeginsTLS, Cell: "dev", Labels: l, Now: testNow}), nil)
-			if d.Verdict == Allow && (l != nil || s.siteLevel(x).level != allow) {
+			if d.Verdict == Allow && !s.Reads(x) && (l != nil || s.siteLevel(x).level != allow) {
 				t.Fatalf("%s %v goes unasked: %+v", site, l, d)
+			}
+			for _, name := range []string{"", "chat"} {
+				for _, class := range []string{describe.Read, describe.Write, describe.Destructive} {
+					r := &Request{Target: x, Surrogate: name, Route: "send", Class: class, Reach: describe.ReachNone, Method: "POST", Path: "/",
+						Cell: "dev", Labels: l, Now: testNow}
+					d := s.Decide(s.RequestCall(r), nil)
+					if d.Verdict == Allow && (class == describe.Destructive || l != nil && class != describe.Read) {
+						t.Fatalf("%s %s %s %v goes unasked: %+v", site, name, class, l, d)
+					}
+					if name != "" && s.SurrogateOff(name, "send") && d.Verdict != Deny {
+						t.Fatalf("%s of %s is off and not denied: %+v", class, name, d)
+					}
+				}
 			}
 			if s.siteLevel(x).level == off && x.Name != "" && d.Verdict != Deny {
 				t.Fatalf("%s is off and not denied: %+v", site, d)
@@ -56,6 +69,8 @@ func holds(t *testing.T, s *Set) {
 
 func FuzzSettings(f *testing.F) {
 	for _, seed := range []string{"", dontAsk, methods, everyTime, someSites, string(DefaultPolicy()), string(DefaultLimits()),
+		"[surrogate.chat]\nsetting = \"dont-ask\"\n[surrogate.chat.route]\nsend = \"allow\"\nlook = \"off\"\n",
+		"[surrogate.chat.route]\nsend = \"off\"\n", readSite + "[budget]\nrequests = 60\n[site.\"read.example\".budget]\nbytes-out = 5\n",
 		"connector.github.method = {issues=\"ask\", repos='off'}", "organisation=[\"a.org\"]\nbulk-reads=0x10",
 		"\"connector\".'github'.\"s\\u0065tting\" = \"\"\"dont-ask\"\"\""} {
 		f.Add(seed, "")

@@ -53,6 +53,10 @@ func (s *Set) Covers(g *wire.Grant, c *Call) (bool, string) {
 			return false, missing
 		}
 	}
+	if c.site != nil && c.site.request != nil {
+		why := requestLimits(g, c.site.request)
+		return why == "", why
+	}
 	if c.site != nil {
 		if begins := grantBegins(g); begins == "" || begins != c.site.begins {
 			return false, "it is for connections that begin otherwise"

@@ -35,6 +35,8 @@ type limits struct {
 	only       siteRules              // of `sites`: what is not in it is off
 	onlySites  mark                   // empty without that line
 	sites      siteRules
+	surrogates surrogateRules
+	budgets    budgets
 	changed    []*siteRule // sets that are not what they were when the policy was decided
 }
 
@@ -47,7 +49,7 @@ type methodLimit struct {
 func noLimits() *limits {
 	return &limits{Limits: Limits{TerminalApprovals: true, Pending: 50, GrantDays: 90, SensitiveGrantDays: 7,
 		BulkReads: 1 << 20, BulkBytes: 1 << 40}, all: true, always: map[string]mark{},
-		settings: map[string]methodLimit{}, methods: map[string]methodLimit{}}
+		settings: map[string]methodLimit{}, methods: map[string]methodLimit{}, surrogates: surrogateRules{}}
 }
 
 // parseLimits reads limits.toml.
@@ -122,12 +124,19 @@ func (l *limits) form(descs []*describe.Connector) form {
 		"bulk-bytes":           number(&l.BulkBytes, 1<<40),
 	}
 	f.site = func(p pattern, key word, v *value) error {
-		x, err := v.choose("ask", "off")
+		x, err := v.choose("read", "ask", "off")
+		if err == nil {
+			err = p.readable(key, x)
+		}
 		if err != nil {
 			return err
 		}
 		return l.sites.add(siteRule{pattern: p, level: levelOf(x), mark: mark{key.place, fmt.Sprintf("site %s = %q", p.String(), x)}})
 	}
+	f.surrogate = func(name, route string, key word, v *value) error {
+		return l.surrogates.read(name, route, key, v, "ask", "off")
+	}
+	f.budgets = &l.budgets
 	f.setting = func(c *describe.Connector, key word, v *value) error {
 		x, err := v.choose(AskEveryTime, AskBeforeChanges, DontAsk)
 		if err != nil {

@@ -24,7 +24,9 @@ type lint struct {
 	offset int    // where the policy begins in it
 	facts  []string
 	scope  []*describe.Method // methods that the policy's scope takes in
-	faults []error
+	// requests: requests are in its scope, whose methods and connectors are open.
+	requests bool
+	faults   []error
 }
 
 func (s *Set) lint(file string, text []byte, r *rule) error {
@@ -33,7 +35,13 @@ func (s *Set) lint(file string, text []byte, r *rule) error {
 		l.facts = append(l.facts, f.name)
 	}
 	l.facts = append(l.facts, factArguments, factApproved)
-	if r.appliesConnect() {
+	l.requests = r.appliesSite(actionRequest)
+	switch {
+	case l.requests:
+		for _, f := range requestFacts() {
+			l.facts = append(l.facts, f.name)
+		}
+	case r.appliesSite(actionConnect):
 		for _, f := range connectFacts() {
 			l.facts = append(l.facts, f.name)
 		}
@@ -97,7 +105,7 @@ func (l *lint) entity(e types.EntityUID) {
 	id := string(e.ID)
 	switch e.Type {
 	case typeAction:
-		all := []string{actionConnect}
+		all := []string{actionConnect, actionRequest}
 		for _, c := range l.descs {
 			all = append(all, c.Vendor)
 			for _, m := range methodNames(c) {
@@ -257,10 +265,16 @@ func (l *lint) choices(fact string) []string {
 	case "weekday":
 		return []string{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
 	case "connector":
+		if l.requests { // or the name of a surrogate
+			return nil
+		}
 		return append(l.vendors(), SiteConnector)
 	case "begins":
 		return []string{wire.BeginsTLS, wire.BeginsHTTP, wire.BeginsOther}
 	case "method":
+		if l.requests {
+			return nil
+		}
 		all := []string{SiteMethod}
 		for _, m := range l.scope {
 			all = append(all, m.Name)

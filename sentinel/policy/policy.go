@@ -44,6 +44,7 @@ type Set struct {
 	rules    []*rule
 	slices   map[string]map[string]*methodSlice
 	connect  *methodSlice // what connections are judged by
+	request  *methodSlice // and requests
 }
 
 // methodSlice is what one method's calls are judged by, made ready at load.
@@ -125,12 +126,13 @@ func Undecided(f Files, descs []*describe.Connector, changed []string, limitFile
 			return l
 		})
 	}
-	s.compiled += s.compileSites()
+	s.compiled += s.compileSites() + s.compileSurrogates()
 	if err := s.addRules(); err != nil {
 		return nil, err
 	}
 	s.cut()
-	s.cutConnect()
+	s.connect = s.cutSite(actionConnect, append(facts(), connectFacts()...))
+	s.request = s.cutSite(actionRequest, append(facts(), requestFacts()...))
 	return s, nil
 }
 

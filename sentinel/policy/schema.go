@@ -44,6 +44,13 @@ func schemaText(descs []*describe.Connector) string {
 		fmt.Fprintf(&s, "\t\t%s: %s,\n", quote(f.name), f.typ)
 	}
 	fmt.Fprintf(&s, "\t\t%s: {}\n\t}\n};\n", factArguments)
+	fmt.Fprintf(&s, "\n// One request on a connection that is intercepted.\n"+
+		"action %s appliesTo {\n\tprincipal: [Cell],\n\tresource: [Site],\n"+
+		"\tcontext: {\n%s", quote(actionRequest), context)
+	for _, f := range requestFacts() {
+		fmt.Fprintf(&s, "\t\t%s: %s,\n", quote(f.name), f.typ)
+	}
+	fmt.Fprintf(&s, "\t\t%s: {}\n\t}\n};\n", factArguments)
 	for _, c := range descs {
 		fmt.Fprintf(&s, "\naction %s;\n", quote(c.Vendor))
 		for i := range c.Methods {

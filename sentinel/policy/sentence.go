@@ -14,25 +14,16 @@ import (
 // Sentence says in plain words what a grant lets through. It is what a person reads before making it. m is the
 // grant's method; nil where it is no longer installed.
 func Sentence(g *wire.Grant, m *describe.Method) string {
+	if isRequest(g) {
+		return RequestSentence(g)
+	}
 	var s strings.Builder
 	if g.Connector == SiteConnector {
 		fmt.Fprintf(&s, "programs of cell %s may connect to %s by %s", g.Cell, visible(g.Account), beginsWords(grantBegins(g)))
 	} else {
 		fmt.Fprintf(&s, "cell %s may %s with %s, account %s", g.Cell, g.Method, g.Connector, g.Account)
 	}
-	switch g.Kind {
-	case Once:
-		s.WriteString(", once more")
-	case Session:
-		fmt.Fprintf(&s, ", in session %s", g.Session)
-	case Until:
-		s.WriteString(", until " + when(g.Until))
-	case Standing:
-		s.WriteString(", standing until " + when(g.Until))
-	}
-	if g.Count > 0 {
-		fmt.Fprintf(&s, ", %d times at most", g.Count)
-	}
+	writeKind(&s, g)
 	for i, l := range g.Limits {
 		if g.Connector == SiteConnector {
 			break
@@ -66,6 +57,23 @@ func Sentence(g *wire.Grant, m *describe.Method) string {
 		s.WriteString("; also after it has read what others wrote")
 	}
 	return s.String()
+}
+
+// writeKind says for how long a grant is, and for how many.
+func writeKind(s *strings.Builder, g *wire.Grant) {
+	switch g.Kind {
+	case Once:
+		s.WriteString(", once more")
+	case Session:
+		fmt.Fprintf(s, ", in session %s", g.Session)
+	case Until:
+		s.WriteString(", until " + when(g.Until))
+	case Standing:
+		s.WriteString(", standing until " + when(g.Until))
+	}
+	if g.Count > 0 {
+		fmt.Fprintf(s, ", %d times at most", g.Count)
+	}
 }
 
 func label(m *describe.Method, field string) string {

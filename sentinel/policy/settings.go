@@ -20,16 +20,17 @@ const (
 	DontAsk          = "dont-ask"
 )
 
-// level is what happens to a method by the settings alone, from narrow to wide.
+// level is what happens to a method or a site by the settings alone, from narrow to wide.
 type level int
 
 const (
 	off level = iota
 	ask
+	read // of sites only: connections are intercepted, reads go and changes ask
 	allow
 )
 
-func (l level) String() string { return [...]string{"off", "ask", "allow"}[l] }
+func (l level) String() string { return [...]string{"off", "ask", "read", "allow"}[l] }
 
 // mark is where a setting was made and how it reads: `policy.toml:12`, `github issue-create = "ask"`.
 type mark struct {
@@ -59,6 +60,8 @@ type settings struct {
 	bulkBytes    int64
 	connectors   map[string]*connectorSettings
 	sites        siteRules
+	surrogates   surrogateRules
+	budgets      budgets
 }
 
 type connectorSettings struct {
@@ -90,7 +93,7 @@ func parseSettings(b []byte, descs []*describe.Connector) (*settings, error) {
 		return nil, err
 	}
 	s := &settings{bulkReads: defaultBulkReads, bulkBytes: defaultBulkBytes,
-		connectors: map[string]*connectorSettings{}}
+		connectors: map[string]*connectorSettings{}, surrogates: surrogateRules{}}
 	s.sites.other = siteRule{level: ask, mark: mark{place{file: "default"}, `other-sites = "ask"`}}
 	f := s.form(descs)
 	if err := f.walk(items); err != nil {
@@ -127,7 +130,7 @@ func (s *settings) form(descs []*describe.Connector) form {
 					return w.problem("no set of sites %q%s; a single one stands in [site.%q]", w.text, meant(w.text, setNames()), w.text)
 				}
 				m := mark{w.place, fmt.Sprintf("sites %q", w.text)}
-				s.sites.sets = append(s.sites.sets, siteRule{set: w.text, level: allow, mark: m})
+				s.sites.sets = append(s.sites.sets, siteRule{set: w.text, level: setOfName(w.text).level(), mark: m})
 				return nil
 			})
 		},
@@ -137,12 +140,19 @@ func (s *settings) form(descs []*describe.Connector) form {
 		},
 	}
 	f.site = func(p pattern, key word, v *value) error {
-		x, err := v.choose("allow", "ask", "off")
+		x, err := v.choose("allow", "read", "ask", "off")
+		if err == nil {
+			err = p.readable(key, x)
+		}
 		if err != nil {
 			return err
 		}
 		return s.sites.add(siteRule{pattern: p, level: levelOf(x), mark: mark{key.place, fmt.Sprintf("site %s = %q", p.String(), x)}})
 	}
+	f.surrogate = func(name, route string, key word, v *value) error {
+		return s.surrogates.read(name, route, key, v, "allow", "ask", "off")
+	}
+	f.budgets = &s.budgets
 	f.permit = func(p pattern, key word, v *value) error {
 		list, err := readPermit(v)
 		if err != nil {
@@ -195,6 +205,8 @@ func levelOf(s string) level {
 		return allow
 	case "ask":
 		return ask
+	case "read":
+		return read
 	default:
 		return off
 	}

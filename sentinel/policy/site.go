@@ -5,6 +5,7 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -133,6 +134,14 @@ func hostOK(s string) bool {
 		return false
 	}
 	return strings.Trim(last, "0123456789") != ""
+}
+
+// readable refuses `read` for an address: no certificate is made for one, so nothing there can be read.
+func (p *pattern) readable(key word, setting string) error {
+	if setting == read.String() && p.addr.IsValid() {
+		return key.problem("an address cannot be read, only a name: \"ask\" or \"allow\" it")
+	}
+	return nil
 }
 
 // matches says whether a connection is one that the pattern names. A name is never met by an address, nor the reverse.
@@ -303,6 +312,51 @@ func (s *Set) siteLevel(t Target) methodLevel {
 	return o
 }
 
+// Reads says whether connections to a host are intercepted because the line that is closest to it, and the limits, let it be
+// read. What a connection begins with makes no difference: a host that is read is read, or not spoken to.
+func (s *Set) Reads(t Target) bool {
+	t.begins = ""
+	return t.Name != "" && s.siteLevel(t).level == read
+}
+
+// Intercepted says in a line for a person why connections to t are intercepted, or "".
+func (s *Set) Intercepted(t Target) string {
+	t.begins = ""
+	if !s.Reads(t) {
+		return ""
+	}
+	return s.siteLevel(t).by.String()
+}
+
+// ReadHosts are the hosts, and with `*.` the names below, of which a line says that they are read, with their port and the line.
+// Only those where it is in force are in it.
+func (s *Set) ReadHosts() [][2]string {
+	var out [][2]string
+	for _, r := range s.siteLines() {
+		patterns := compiled[r.set]
+		if r.set == "" {
+			if r.host == "" {
+				continue
+			}
+			patterns = []pattern{r.pattern}
+		}
+		for _, p := range patterns {
+			t := Target{Name: p.host, Port: p.port}
+			if t.Port == 0 {
+				t.Port = 443
+			}
+			if p.below {
+				t.Name = "any." + p.host
+			}
+			p.port = t.Port
+			if why := s.Intercepted(t); why != "" && why == r.mark.String() {
+				out = append(out, [2]string{p.String(), why})
+			}
+		}
+	}
+	return out
+}
+
 // siteLines are all lines of all files that speak of sites.
 func (s *Set) siteLines() []*siteRule {
 	out := s.settings.sites.all()
@@ -366,43 +420,70 @@ func (s *Set) siteParents(t Target) (sets, rules []string) {
 // compileSites writes what is said of sites as Cedar. Which line speaks of a site is the entity that it is in, so each
 // line is one policy, or two where it asks.
 func (s *Set) compileSites() string {
-	var b strings.Builder
-	add := func(m mark, kind string) {
-		fmt.Fprintf(&b, "@id(%s)\n@reason(%s)\n", quote(m.id()), quote(m.text))
-		effect, tail := "forbid", ";\n\n"
-		switch kind {
-		case "permit":
-			effect = "permit"
-		case "ask":
-			b.WriteString("@decision(\"ask\")\n")
-			tail = "\nunless { context.approved };\n\n"
-		}
-		fmt.Fprintf(&b, "%s (principal, action == %s::%s, resource in %s::%s)%s", effect, typeAction, quote(actionConnect),
-			typeSiteRule, quote(m.ruleName()), tail)
-	}
+	var w lineWriter
+	const (
+		both     = typeAction + "::\"" + actionConnect + "\", " + typeAction + "::\"" + actionRequest + "\""
+		connects = typeAction + "::\"" + actionConnect + "\""
+		requests = typeAction + "::\"" + actionRequest + "\""
+		// A person issued the surrogate for that host, and each of its requests is judged by the line of its own.
+		notIssued = "when { !context.surrogate }\n"
+		changes   = "when { !context.surrogate && context.class != \"read\" }\n"
+	)
 	for _, r := range s.settings.sites.all() {
 		switch r.level {
 		case off:
-			add(r.mark, "off")
+			w.forbid(r.mark, both, "")
 		case ask:
-			add(r.mark, "permit")
-			add(r.mark, "ask")
-		case allow:
-			add(r.mark, "permit")
+			w.permit(r.mark, both, "")
+			w.ask(r.mark, both, notIssued)
+		case read, allow:
+			w.permit(r.mark, both, "")
+			w.ask(r.mark, requests, changes)
 		}
 	}
 	for _, l := range s.limits {
 		if l.onlySites.text != "" {
-			add(l.onlySites, "off")
+			w.forbid(l.onlySites, both, "")
 		}
 		for _, r := range append(l.sites.all(), l.changed...) {
 			switch r.level {
 			case off:
-				add(r.mark, "off")
+				w.forbid(r.mark, both, "")
 			case ask:
-				add(r.mark, "ask")
+				w.ask(r.mark, connects, "")
+				w.ask(r.mark, requests, "when { !context.surrogate }\n")
 			}
 		}
+		for _, class := range slices.Sorted(maps.Keys(l.always)) {
+			w.always(l.always[class], class)
+		}
 	}
-	return b.String()
+	return w.b.String()
+}
+
+// lineWriter writes the policies of a line about sites. The entity that a line is has the sites that it speaks of in it.
+type lineWriter struct{ b strings.Builder }
+
+func (w *lineWriter) write(m mark, head, effect, actions, when, tail string) {
+	fmt.Fprintf(&w.b, "@id(%s)\n@reason(%s)\n%s%s (principal, action in [%s], resource in %s::%s)\n%s%s;\n\n", quote(m.id()), quote(m.text),
+		head, effect, actions, typeSiteRule, quote(m.ruleName()), when, tail)
+}
+
+func (w *lineWriter) permit(m mark, actions, when string) {
+	w.write(m, "", "permit", actions, when, "")
+}
+
+func (w *lineWriter) forbid(m mark, actions, when string) {
+	w.write(m, "", "forbid", actions, when, "")
+}
+
+func (w *lineWriter) ask(m mark, actions, when string) {
+	w.write(m, "@decision(\"ask\")\n", "forbid", actions, when, "unless { context.approved }")
+}
+
+// always has the requests of a class ask, wherever they go.
+func (w *lineWriter) always(m mark, class string) {
+	fmt.Fprintf(&w.b, "@id(%s)\n@reason(%s)\n@decision(\"ask\")\nforbid (principal, action == %s::%s, resource)\n"+
+		"when { context.class == %s }\nunless { context.approved };\n\n", quote(m.id()), quote(m.text), typeAction, quote(actionRequest),
+		quote(class))
 }

@@ -188,6 +188,8 @@ setting = "allow"
 setting = "allow"
 `
 
+const readSite = "[site.\"read.example\"]\nsetting = \"read\"\n"
+
 func TestSites(t *testing.T) {
 	night := "forbid (principal, action, resource) when { context.hour < 15 };"
 	only := "sites = [\"npm\", \"example.org\"]\n[site.\"example.org\"]\nsetting = \"ask\"\n"
@@ -215,7 +217,14 @@ func TestSites(t *testing.T) {
 		{"an address", someSites, nil, "192.0.2.8:443", nil, Deny, ""},
 		{"an IPv6 address", someSites, nil, "[2001:db8::1]:443", nil, Deny, ""},
 		{"the cell has read what others wrote", someSites, nil, "example.org:443", labels(wire.LabelUntrusted), Ask, "base.cedar"},
-		{"a label that nobody knows", someSites, nil, "deb.debian.org:443", labels("odd"), Ask, "base.cedar"},
+		{"a label that nobody knows", someSites, nil, "example.org:443", labels("odd"), Ask, "base.cedar"},
+		{"tainted, and it is read", someSites, nil, "deb.debian.org:443", labels(wire.LabelUntrusted), Allow, `sites "debian"`},
+		{"a site that is read", readSite, nil, "read.example:443", labels(wire.LabelUntrusted), Allow, `site read.example = "read"`},
+		{"the limits have a read one ask", readSite, []string{LimitsFile, "[site.\"read.example\"]\nsetting = \"ask\"\n"}, "read.example:443", nil, Ask, "limits.toml:2"},
+		{"and then it is spliced, so a tainted cell asks", readSite, []string{LimitsFile, "[site.\"read.example\"]\nsetting = \"ask\"\n"}, "read.example:443", labels(wire.LabelUntrusted), Ask, "base.cedar"},
+		{"the limits have an allowed one be read", someSites, []string{LimitsFile, "[site.\"example.org\"]\nsetting = \"read\"\n"}, "example.org:443", labels(wire.LabelUntrusted), Allow, `site example.org = "allow"`},
+		{"a provider is spliced, so a tainted cell asks", "sites = [\"anthropic\"]\n", nil, "api.anthropic.com:443", labels(wire.LabelUntrusted), Ask, "base.cedar"},
+		{"a rule about what is intercepted", readSite, []string{"own.cedar", `forbid (principal, action == Action::"connect", resource) when { context.intercepted };`}, "read.example:443", nil, Deny, "own.cedar"},
 		{"the cell has read what is private", someSites, nil, "example.org:443", labels(wire.LabelPrivate), Allow, ""},
 		{"tainted, and off", someSites, nil, "bad.example.org:443", labels(wire.LabelUntrusted), Deny, ""},
 		{"the limits leave it", someSites, []string{LimitsFile, only}, "registry.npmjs.org:443", nil, Ask, ""},
@@ -282,6 +291,18 @@ func TestWrongSites(t *testing.T) {
 		{"a permit of a name", "[site.\"example.org\"]\nsetting = \"ask\"\npermit = [\"example.org:443\"]", "", "", `"example.org:443" is no address with its port`},
 		{"a permit without a port", "[site.\"example.org\"]\nsetting = \"ask\"\npermit = [\"192.168.7.5\"]", "", "", `is no address with its port`},
 		{"a permit in limits", "", "[site.\"example.org\"]\npermit = [\"192.168.7.5:443\"]", "", `limits.toml:2:1: unknown key "permit"`},
+		{"an address that is read", "[site.\"192.0.2.7\"]\nsetting = \"read\"", "", "", `policy.toml:2:1: an address cannot be read`},
+		{"an address that limits read", "", "[site.\"192.0.2.7\"]\nsetting = \"read\"", "", `limits.toml:2:1: an address cannot be read`},
+		{"a budget of nothing", "[budget]\nrequests = 0", "", "", `policy.toml:2:12: 0 is no budget`},
+		{"a key of a budget", "[budget]\nrequest = 1", "", "", `policy.toml:2:1: unknown key "request"; did you mean "requests"?`},
+		{"names of a site", "[site.\"example.org\".budget]\nnames = 1", "", "", `unknown key "names"`},
+		{"a budget that is none", "budget = 7", "", "", `budget is a table`},
+		{"a key of a surrogate", "[surrogate.chat]\nseting = \"dont-ask\"", "", "", `policy.toml:2:1: unknown key "seting"; did you mean "setting"?`},
+		{"a setting of a surrogate", "[surrogate.chat]\nsetting = \"allow\"", "", "", `policy.toml:2:11: "allow" is no choice`},
+		{"a level of a route", "[surrogate.chat.route]\nsend = \"dont-ask\"", "", "", `policy.toml:2:8: "dont-ask" is no choice`},
+		{"a limit of a route that widens", "", "[surrogate.chat.route]\nsend = \"allow\"", "", `limits.toml:2:8: "allow" is no choice`},
+		{"a name of a surrogate", "[surrogate.\"Chat x\"]\nsetting = \"dont-ask\"", "", "", `no surrogate can be called "Chat x"`},
+		{"a fact of requests elsewhere", "", "", `forbid (principal, action == Action::"connect", resource) when { context.path == "/" };`, `no fact "path"`},
 		{"others", `other-sites = "allow"`, "", "", `policy.toml:1:15: "allow" is no choice`},
 		{"a key", `other-site = "ask"`, "", "", `did you mean "other-sites"?`},
 		{"a limit that widens", "", "[site.\"example.org\"]\nsetting = \"allow\"", "", `limits.toml:2:11: "allow" is no choice`},
@@ -310,8 +331,8 @@ func TestSiteDiff(t *testing.T) {
 		name, from, to string
 		want           []string
 	}{
-		{"a set more", "", `sites = ["go"]`, []string{`+connect proxy.golang.org, sum.golang.org: ask, now allow (policy.toml:1 sites "go")`}},
-		{"a set less", `sites = ["go"]`, "", []string{`-connect proxy.golang.org, sum.golang.org: allow, now ask (default other-sites = "ask")`}},
+		{"a set more", "", `sites = ["go"]`, []string{`+connect proxy.golang.org, sum.golang.org: ask, now read (policy.toml:1 sites "go")`}},
+		{"a set less", `sites = ["go"]`, "", []string{`-connect proxy.golang.org, sum.golang.org: read, now ask (default other-sites = "ask")`}},
 		{"others off", "", `other-sites = "off"`, []string{`-connect other sites (other ports), other sites (port 80), other sites: ask, now off (policy.toml:1 other-sites = "off")`}},
 		{"below, but for one", "", "[site.\"*.example.org\"]\nsetting=\"allow\"\n[site.\"a.example.org\"]\nsetting=\"off\"", []string{
 			`+connect *.example.org (port 80), *.example.org: ask, now allow`, `-connect a.example.org (port 80), a.example.org: ask, now off`}},
@@ -323,7 +344,22 @@ func TestSiteDiff(t *testing.T) {
 			[]string{"+connect example.org: may be dialled at 192.168.7.5:443, which is not public"}},
 		{"an address", "", "[site.\"192.0.2.7\"]\nsetting=\"ask\"", []string{`+connect 192.0.2.7 (port 80), 192.0.2.7: off, now ask`}},
 		{"a set's host by its port", `sites = ["npm"]`, "[site.\"registry.npmjs.org:443\"]\nsetting=\"allow\"", []string{
+			`+connect registry.npmjs.org: read, now allow (policy.toml:2 site registry.npmjs.org:443 = "allow")`,
 			`+connect registry.npmjs.org by HTTP in the clear, registry.npmjs.org by what is neither TLS nor HTTP: ask, now allow`}},
+		{"read in place of ask", "[site.\"example.org\"]\nsetting=\"ask\"", "[site.\"example.org\"]\nsetting=\"read\"", []string{
+			`+connect example.org (port 80), example.org: ask, now read`}},
+		{"a budget", "", "[budget]\nrequests = 60\n[site.\"example.org\".budget]\nbytes-out = 1000\n[site.\"example.org\"]\nsetting=\"ask\"\n", []string{
+			"-budget of a cell: 60 requests a minute", "-budget of example.org: 1000 bytes sent an hour", "-budget of example.org (port 80): 1000 bytes sent an hour"}},
+		{"a budget that grows", "[budget]\nrequests = 60\n", "[budget]\nrequests = 61\n", []string{"+budget of a cell: 61 requests a minute, was 60"}},
+		{"a budget that goes", "[budget]\nnames = 60\n", "", []string{"+budget of a cell: no bound on new names a minute, was 60"}},
+		{"a surrogate", "", "[surrogate.chat]\nsetting = \"dont-ask\"\n[surrogate.chat.route]\nsend = \"off\"\nlook = \"allow\"\n", []string{
+			"+surrogate chat reads: as its manifest says, now allow", "+surrogate chat changes: as its manifest says, now allow",
+			"-surrogate chat send reads: as its manifest says, now off", "-surrogate chat send changes: as its manifest says, now off",
+			"+surrogate chat look reads: as its manifest says, now allow", "+surrogate chat look changes: as its manifest says, now allow"}},
+		{"a surrogate, narrower", "", "[surrogate.chat]\nsetting = \"ask-every-time\"\n", []string{
+			"-surrogate chat reads: as its manifest says, now ask", "-surrogate chat changes: as its manifest says, now ask"}},
+		{"a surrogate of which nothing is said any more", "[surrogate.chat]\nsetting = \"ask-every-time\"\n", "", []string{
+			"+surrogate chat reads: ask, now as its manifest says", "+surrogate chat changes: ask, now as its manifest says"}},
 		{"the same in other words", "[site.\"Example.org\"]\nsetting=\"allow\"", "[site]\n[site.\"example.org\"]\nsetting='allow'", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -16,56 +16,70 @@ type siteSet struct {
 	name  string
 	about string
 	hosts []setHost
+	// spliced says why its connections are carried unread; empty: they are intercepted, reads go, and publishing asks.
+	spliced string
 }
+
+// level is what a line that names the set gives its hosts.
+func (s *siteSet) level() level {
+	if s.spliced != "" {
+		return allow
+	}
+	return read
+}
+
+// ownLogin is why the sets of model providers are spliced.
+const ownLogin = "an agent's own login goes there, which Doorward does not hold and has no business to read; and each question to a " +
+	"model is a POST, so it would ask"
 
 // setHost is one host and why it is there.
 type setHost struct{ host, why string }
 
-// siteSets are the named sets. What is in one may be read; publishing there is a write, which counts from when requests
-// are read: a spliced connection shows nothing but the name. So no host is in a set whose only use is to publish, and
-// none on which anybody can put up a server of their own.
+// siteSets are the named sets. What is in one may be read; publishing there asks, since connections are intercepted. Where they
+// are spliced the set says why: a spliced connection shows nothing but the name. No host is in a set whose only use is to
+// publish, and none on which anybody can put up a server of their own.
 //
 // A host more is a widening: SiteSets tells sentinel, which has a person decide it.
 func siteSets() []siteSet {
 	return []siteSet{
 		{"anthropic", "the model provider Anthropic", []setHost{
 			{"api.anthropic.com", "the only host of its interface"},
-		}},
+		}, ownLogin},
 		{"crates", "Rust's packages", []setHost{
 			{"index.crates.io", "the index that cargo reads"},
 			{"static.crates.io", "the packages; crates.io itself is left out, since publishing goes there"},
-		}},
+		}, ""},
 		{"debian", "Debian's packages, by https", []setHost{
 			{"deb.debian.org", "the archive, and its security updates"},
 			{"security.debian.org", "security updates, in sources that name it"},
-		}},
+		}, ""},
 		{"github-read", "what is public on GitHub", []setHost{
 			{"github.com", "git over https, and releases"},
 			{"codeload.github.com", "archives that github.com redirects to"},
 			{"objects.githubusercontent.com", "files of releases that github.com redirects to"},
 			{"raw.githubusercontent.com", "single files"},
 			{"release-assets.githubusercontent.com", "files of releases that github.com redirects to"},
-		}},
+		}, ""},
 		{"go", "Go's modules", []setHost{
 			{"proxy.golang.org", "modules and toolchains"},
 			{"sum.golang.org", "the log that their checksums are in"},
-		}},
+		}, ""},
 		{"google-ai", "the model provider Google", []setHost{
 			{"generativelanguage.googleapis.com", "the only host of its Gemini interface"},
-		}},
+		}, ownLogin},
 		{"npm", "packages of npm", []setHost{
-			{"registry.npmjs.org", "the index and the packages; npm publish goes there too"},
-		}},
+			{"registry.npmjs.org", "the index and the packages; npm publish goes there too, and asks"},
+		}, ""},
 		{"openai", "the model provider OpenAI", []setHost{
 			{"api.openai.com", "the only host of its interface"},
-		}},
+		}, ownLogin},
 		{"openrouter", "the model provider OpenRouter", []setHost{
 			{"openrouter.ai", "its interface is below it"},
-		}},
+		}, ownLogin},
 		{"pypi", "Python's packages", []setHost{
 			{"pypi.org", "the index"},
 			{"files.pythonhosted.org", "the packages; upload.pypi.org is left out, since publishing goes there"},
-		}},
+		}, ""},
 	}
 }
 
@@ -137,7 +151,11 @@ const setKey = "sites"
 func SetLines() []string {
 	var out []string
 	for _, s := range siteSets() {
-		out = append(out, fmt.Sprintf("%s: %s", s.name, s.about))
+		how := "intercepted: reads go, publishing asks"
+		if s.spliced != "" {
+			how = "spliced: " + s.spliced
+		}
+		out = append(out, fmt.Sprintf("%s: %s; %s", s.name, s.about, how))
 		for _, h := range s.hosts {
 			out = append(out, fmt.Sprintf("  %s: %s", h.host, h.why))
 		}

@@ -19,6 +19,9 @@ type form struct {
 	private func(c *describe.Connector, account word, v *value) error // nil: the file has no such table
 	site    func(p pattern, key word, v *value) error
 	permit  func(p pattern, key word, v *value) error // nil: a site has no such key
+	// surrogate is the line of one, with route empty of all its routes.
+	surrogate func(name, route string, key word, v *value) error
+	budgets   *budgets
 }
 
 // walk hands every key to its place in the form and returns all faults together.
@@ -47,8 +50,19 @@ func (f *form) one(it item) error {
 		}
 		return set(key, it.val)
 	}
-	if key.text == "site" {
+	switch key.text {
+	case "site":
 		return f.ofSite(it)
+	case "surrogate":
+		return f.ofSurrogate(it)
+	case "budget":
+		switch len(it.path) {
+		case 1:
+			return header(key, it.val)
+		case 2:
+			return readSpend(&f.budgets.cell, false, it.path[1], it.val)
+		}
+		return it.path[2].problem("unknown key %q: %s is no table", it.path[2].text, it.path[1].text)
 	}
 	if key.text != "connector" {
 		return f.unknownTop(key)
@@ -105,7 +119,7 @@ func (f *form) ofSite(it item) error {
 	}
 	host := it.path[1]
 	p, err := parsePattern(host.text)
-	known := []string{"setting"}
+	known := []string{"setting", "budget"}
 	if f.permit != nil {
 		known = append(known, "permit")
 	}
@@ -120,6 +134,10 @@ func (f *form) ofSite(it item) error {
 		return header(host, it.val)
 	case !slices.Contains(known, it.path[2].text):
 		return it.path[2].problem("unknown key %q%s", it.path[2].text, meant(it.path[2].text, known))
+	case it.path[2].text == "budget" && len(it.path) == 3:
+		return header(it.path[2], it.val)
+	case it.path[2].text == "budget" && len(it.path) == 4:
+		return readSpend(f.budgets.ofSite(p), true, it.path[3], it.val)
 	case len(it.path) > 3:
 		return it.path[3].problem("unknown key %q: %s is no table", it.path[3].text, it.path[2].text)
 	case it.path[2].text == "permit":
@@ -133,7 +151,7 @@ func (f *form) unknownTop(key word) error {
 		return key.problem("unknown key %q; a connector stands in [connector.%s]", key.text, key.text)
 	}
 	known := slices.Sorted(maps.Keys(f.top))
-	return key.problem("unknown key %q%s", key.text, meant(key.text, append(known, "connector", "site")))
+	return key.problem("unknown key %q%s", key.text, meant(key.text, append(known, "budget", "connector", "site", "surrogate")))
 }
 
 // header is a table's own line: it has no value.

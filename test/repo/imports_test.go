@@ -46,7 +46,7 @@ var may = map[string][]string{
 	"authd/guarded":   {},
 	"authd/grants":    {"authd/store", "authd/surrogate", "internal/wire"},
 
-	"sentinel": {"internal/daemon", "internal/describe", "internal/peer", "internal/wire", "sentinel/ledger",
+	"sentinel": {"internal/daemon", "internal/describe", "internal/manifest", "internal/peer", "internal/wire", "sentinel/ledger",
 		"sentinel/policy", "sentinel/prepared", "sentinel/spool"},
 	"sentinel/ledger":   {"internal/wire"},
 	"sentinel/spool":    {},

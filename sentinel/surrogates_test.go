@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/doorward/doorward/internal/manifest"
+	"github.com/doorward/doorward/internal/wire"
+	"github.com/doorward/doorward/sentinel/ledger"
+	"github.com/doorward/doorward/sentinel/policy"
+)
+
+// TestIssuingIsAWidening: nothing is issued before a person approved the card, which shows cell, hosts, routes and end; then a
+// cell's connections to those hosts are cut, and only those.
+func TestIssuingIsAWidening(t *testing.T) {
+	s := newSentinel(t)
+	a, k := s.authdThat(t), s.egressOfCell(t, "work")
+	s.usePolicy(t, "[site.\"chat.example\"]\nsetting = \"allow\"\n[site.\"other.example\"]\nsetting = \"allow\"\n", "")
+	s.begin(t, "work", 7)
+	s.chatAccount(t, "chat")
+	conn, e := s.connects(t, "work", site("chat.example"))
+	if e != nil || conn.How != wire.HowSplice {
+		t.Fatalf("%+v, %v", conn, e)
+	}
+	other, e := s.connects(t, "work", site("other.example"))
+	if e != nil {
+		t.Fatal(e)
+	}
+	until := time.Now().Add(24 * time.Hour).Unix()
+	r, err := s.personSurrogate(t.Context(), ada(), &wire.PersonSurrogateReq{Op: "add", Name: "chat", Cell: "work",
+		Manifest: []byte(chatManifest), Until: until})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.surrogate(t.Context(), inCell("work"), &wire.SurrogateReq{Name: "chat"}); codeOf(err) != wire.CodeNotFound {
+		t.Errorf("before it is approved: %v", err)
+	}
+	shown, err := s.show(t.Context(), ada(), &wire.CallRef{Call: r.Widening})
+	if err != nil {
+		t.Fatal(err)
+	}
+	facts := strings.Join(shown.Card.Facts, "\n")
+	for _, want := range []string{"cell work", "chat.example", "every name below it", "Bot ", "drop", "send", "look", "until " + time.Unix(until, 0).UTC().Format("2006-01-02")} {
+		if !strings.Contains(facts, want) {
+			t.Errorf("the card does not say %q: %s", want, facts)
+		}
+	}
+	if _, err := s.decideCard(t.Context(), ada(), &wire.DecideCardReq{ID: r.Widening, Hash: shown.Card.Hash, Approve: true}); err != nil {
+		t.Fatal(err)
+	}
+	cut := func(id string) bool {
+		return slices.ContainsFunc(k.all(), func(r wire.GrantRef) bool { return r.Grant == id })
+	}
+	if !cut(conn.ID) || cut(other.ID) {
+		t.Errorf("cut: %+v", k.all())
+	}
+	got, err := s.surrogate(t.Context(), inCell("work"), &wire.SurrogateReq{Name: "chat"})
+	if err != nil || string(got.Value) != "a-surrogate" || got.Unix != until {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	var m wire.MintReq
+	if err := wire.Unmarshal(a.of(t, "mint")[0].Body, &m); err != nil {
+		t.Fatal(err)
+	}
+	is := s.issueNamed("work", "chat")
+	if m.Issue != is.ID || m.Cell != "work" || m.Account != "chat" || m.Generation != 3 || m.Unix != until {
+		t.Errorf("%+v", m)
+	}
+	if got := s.lines(t, ledger.EvMint); len(got) != 1 || strings.Contains(got[0], "a-surrogate") || !strings.Contains(got[0], is.ID) {
+		t.Errorf("%q", got)
+	}
+	if _, err := s.surrogate(t.Context(), inCell("home"), &wire.SurrogateReq{Name: "chat"}); codeOf(err) != wire.CodeNotFound {
+		t.Errorf("another cell: %v", err)
+	}
+	list, err := s.personSurrogate(t.Context(), ada(), &wire.PersonSurrogateReq{Op: "list"})
+	if err != nil || len(list.Issued) != 1 || list.Issued[0].Issue != is.ID || !slices.Equal(list.Issued[0].Hosts, []string{"chat.example:443", "*.chat.example:443"}) {
+		t.Errorf("%+v, %v", list, err)
+	}
+	s.issues.Store(nil) // as at a start
+	s.loadSurrogates()
+	if again := s.issueNamed("work", "chat"); again == nil || again.ID != is.ID {
+		t.Error("it does not survive a restart")
+	}
+}
+
+// TestWhatIsNotIssued: each differs in one thing from what is. Control: that.
+func TestWhatIsNotIssued(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		fn   func(*Sentinel, *wire.PersonSurrogateReq)
+		want wire.Code
+	}{
+		{"control", func(*Sentinel, *wire.PersonSurrogateReq) {}, ""},
+		{"a manifest that is none", func(_ *Sentinel, r *wire.PersonSurrogateReq) { r.Manifest = []byte("x") }, wire.CodeBadArgument},
+		{"a cell of no name", func(_ *Sentinel, r *wire.PersonSurrogateReq) { r.Cell = "" }, wire.CodeBadArgument},
+		{"a cell of another name", func(_ *Sentinel, r *wire.PersonSurrogateReq) { r.Cell = "work/chat" }, wire.CodeBadArgument},
+		{"a connector's name", func(s *Sentinel, r *wire.PersonSurrogateReq) { r.Name = "demo" }, wire.CodeBadArgument},
+		{"the name of sites", func(s *Sentinel, r *wire.PersonSurrogateReq) { r.Name = "site" }, wire.CodeBadArgument},
+		{"no account", func(s *Sentinel, _ *wire.PersonSurrogateReq) { delete(s.accounts, "chat") }, wire.CodeNotConfigured},
+		{"an end that is over", func(_ *Sentinel, r *wire.PersonSurrogateReq) { r.Until = 7 }, wire.CodeBadArgument},
+		{"an account of another vendor", func(s *Sentinel, _ *wire.PersonSurrogateReq) {
+			a := s.accounts["chat"]
+			a.Vendor = "demo"
+			s.accounts["chat"] = a
+		}, wire.CodeBadArgument},
+		{"an account for another host", func(s *Sentinel, _ *wire.PersonSurrogateReq) {
+			a := s.accounts["chat"]
+			a.Base.Host = "evil.example"
+			s.accounts["chat"] = a
+		}, wire.CodeBadArgument},
+		{"an account for a host more", func(s *Sentinel, _ *wire.PersonSurrogateReq) {
+			a := s.accounts["chat"]
+			a.Also = append(a.Also, "evil.example:443")
+			s.accounts["chat"] = a
+		}, wire.CodeBadArgument},
+		{"an account with another place", func(s *Sentinel, _ *wire.PersonSurrogateReq) {
+			a := s.accounts["chat"]
+			a.Placement.Prefix = ""
+			s.accounts["chat"] = a
+		}, wire.CodeBadArgument},
+	} {
+		s := newSentinel(t)
+		s.chatAccount(t, "chat")
+		req := &wire.PersonSurrogateReq{Op: "add", Name: "chat", Cell: "work", Manifest: []byte(chatManifest)}
+		c.fn(s, req)
+		if r, err := s.personSurrogate(t.Context(), ada(), req); (c.want == "") != (err == nil) || err != nil && codeOf(err) != c.want {
+			t.Errorf("%s: %+v, %v", c.name, r, err)
+		}
+	}
+}
+
+// TestAnAccountThatIsNotDecided: an approval issues nothing of it, and of one that changed since nothing is minted or sent.
+func TestAnAccountThatIsNotDecided(t *testing.T) {
+	s, _, _, send := chatRig(t, "")
+	is := s.issueNamed("work", "chat")
+	a := s.accounts["chat"]
+	for name, fn := range map[string]func(*wire.Account){
+		"another login": func(a *wire.Account) { a.Generation++ },
+		"another place": func(a *wire.Account) { a.Digest[0]++ },
+	} {
+		b := a
+		fn(&b)
+		s.accounts["chat"] = b
+		for _, decided := range []bool{false, true} { // also where a person decided it as it is now: it is not what was issued
+			if decided {
+				if err := s.ledger.PutSetting(t.Context(), "account/chat", []byte(accountValue(&b)), "person:1000", nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := s.surrogate(t.Context(), inCell("work"), &wire.SurrogateReq{Name: "chat"}); codeOf(err) != wire.CodeNotConnected {
+				t.Errorf("%s, decided %t: %v", name, decided, err)
+			}
+			if _, e := send("GET", "/api/users/me"); e == nil || e.Code != wire.CodeNotConnected {
+				t.Errorf("%s, decided %t: %v", name, decided, e)
+			}
+		}
+		s.accounts["chat"] = a
+		if err := s.ledger.PutSetting(t.Context(), "account/chat", []byte(accountValue(&a)), "person:1000", nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, e := send("GET", "/api/users/me"); e != nil {
+			t.Errorf("control: %v", e)
+		}
+	}
+	if err := s.ledger.PutSetting(t.Context(), "account/chat", nil, "person:1000", nil); err != nil {
+		t.Fatal(err)
+	}
+	other := &issued{issue{Name: "chat", Cell: "home", Generation: is.Generation, Digest: is.Digest}, is.manifest}
+	if err := s.mayIssue(other, true); codeOf(err) != wire.CodeNotConnected {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestOneSurrogateForAHost: in one cell a second one for the same host and port is refused in words; another cell may have it.
+func TestOneSurrogateForAHost(t *testing.T) {
+	s, _, _, _ := chatRig(t, "")
+	add := func(name, cell string) error {
+		_, err := s.personSurrogate(t.Context(), ada(), &wire.PersonSurrogateReq{Op: "add", Name: name, Cell: cell, Manifest: []byte(chatManifest)})
+		return err
+	}
+	s.chatAccount(t, "bot")
+	if err := add("bot", "work"); codeOf(err) != wire.CodeConflict || !strings.Contains(err.Error(), "chat") {
+		t.Errorf("another name: %v", err)
+	}
+	if err := add("chat", "work"); codeOf(err) != wire.CodeConflict {
+		t.Errorf("the same again: %v", err)
+	}
+	if err := add("bot", "home"); err != nil {
+		t.Errorf("another cell: %v", err)
+	}
+	h := func(name string, below bool, port uint16) manifest.Host {
+		return manifest.Host{Name: name, Below: below, Port: port}
+	}
+	for _, c := range []struct {
+		a, b manifest.Host
+		want bool
+	}{
+		{h("a.example", false, 443), h("a.example", false, 443), true},
+		{h("a.example", false, 443), h("a.example", false, 8443), false},
+		{h("a.example", false, 443), h("b.example", false, 443), false},
+		{h("a.example", false, 443), h("a.example", true, 443), false},
+		{h("x.a.example", false, 443), h("a.example", true, 443), true},
+		{h("xa.example", false, 443), h("a.example", true, 443), false},
+		{h("b.a.example", true, 443), h("a.example", true, 443), true},
+		{h("a.example", true, 443), h("a.example", true, 443), true},
+		{h("a.example", true, 443), h("b.example", true, 443), false},
+	} {
+		if overlap(c.a, c.b) != c.want || overlap(c.b, c.a) != c.want {
+			t.Errorf("%s and %s", c.a, c.b)
+		}
+	}
+}
+
+// TestRevokedSurrogate: it narrows at once; authd and egress are told, authd again when it was away; its grants end, and one
+// that is issued anew inherits none.
+func TestRevokedSurrogate(t *testing.T) {
+	was := switchFor
+	switchFor = 300 * time.Millisecond
+	t.Cleanup(func() { switchFor = was })
+	for _, away := range []bool{false, true} {
+		s, a, k, send := chatRig(t, "")
+		is := s.issueNamed("work", "chat")
+		send("POST", "/api/channels/1/messages")
+		grant := s.approve(t, s.cards(t)[0].ID, nil)
+		a.setAway(away)
+		r, err := s.personSurrogate(t.Context(), ada(), &wire.PersonSurrogateReq{Op: "revoke", Name: "chat", Cell: "work"})
+		if err != nil || !strings.Contains(strings.Join(r.Lines, "\n"), "surrogate chat of cell work is revoked") || !strings.Contains(strings.Join(r.Lines, "\n"), grant) {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		if _, e := send("GET", "/api/users/me"); e == nil || e.Code != wire.CodeRevoked {
+			t.Errorf("a request: %v", e)
+		}
+		if _, err := s.surrogate(t.Context(), inCell("work"), &wire.SurrogateReq{Name: "chat"}); codeOf(err) != wire.CodeNotFound {
+			t.Errorf("a value: %v", err)
+		}
+		if !slices.ContainsFunc(k.all(), func(r wire.GrantRef) bool { return r.Grant == is.ID }) {
+			t.Errorf("cut: %+v", k.all())
+		}
+		if told := slices.Contains(a.revoked(t), is.ID); told == away {
+			t.Errorf("authd is away %t, and was told %t", away, told)
+		}
+		a.setAway(false)
+		s.endIssues(t.Context())
+		s.endIssues(t.Context())
+		n := 0
+		for _, id := range a.revoked(t) {
+			if id == is.ID {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("authd was told %d times", n)
+		}
+		if again := s.issueChat(t, "work"); again.ID == is.ID {
+			t.Error("an issue that ended is issued again")
+		}
+		if g := s.grants("work", "chat", "send"); len(g) != 0 {
+			t.Errorf("it inherits %+v", g)
+		}
+	}
+}
+
+// TestASurrogateThatIsOver ends by itself, and one of an older record ends when that is found out.
+func TestASurrogateThatIsOver(t *testing.T) {
+	s, a, _, send := chatRig(t, "")
+	is := *s.issueNamed("work", "chat")
+	is.Until = time.Now().Unix() - 1
+	s.issues.Store(&map[string]*issued{"work/chat": &is})
+	if _, e := send("GET", "/api/users/me"); e == nil {
+		t.Error("a request after its end")
+	}
+	s.endOver(t.Context())
+	if !slices.Contains(a.revoked(t), is.ID) || len(s.allIssued()) != 0 {
+		t.Errorf("%v, %v", a.revoked(t), s.allIssued())
+	}
+	again := s.issueChat(t, "work")
+	s.voidSurrogates(t.Context(), "the record was put back")
+	if slices.Contains(a.revoked(t), again.ID) {
+		t.Error("authd was told in the middle of what it tells")
+	}
+	s.endIssues(t.Context())
+	if !slices.Contains(a.revoked(t), again.ID) || s.issuedFor("work", policy.Target{Name: "chat.example", Port: 443}) != nil {
+		t.Error("one of an older record lives")
+	}
+}
+
+// TestMintingIsBounded: a cell that asks for ever gets some, and again later.
+func TestMintingIsBounded(t *testing.T) {
+	s := newSentinel(t)
+	now := time.Now()
+	n := 0
+	for range 2 * mintBurst {
+		if s.mayMint("work", now) {
+			n++
+		}
+	}
+	if n != mintBurst || !s.mayMint("home", now) || s.mayMint("work", now.Add(mintEvery/2)) || !s.mayMint("work", now.Add(mintEvery)) {
+		t.Errorf("%d at once", n)
+	}
+}
+
+// TestALineOfNoSurrogate: a line about a surrogate that no cell has is said, when it is checked and when it is shown.
+func TestALineOfNoSurrogate(t *testing.T) {
+	s, _, _, _ := chatRig(t, "[surrogate.chat]\nsetting = \"dont-ask\"\n[surrogate.chta.route]\nsend = \"off\"\n")
+	for _, op := range []string{"check", "show"} {
+		req := &wire.PolicyReq{Op: op}
+		if op == "check" {
+			req.Files = asList(s.policy.Load().Files())
+		}
+		r, err := s.policyVerb(t.Context(), ada(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(r.Notes, "\n")
+		if !strings.Contains(got, `policy.toml:4 surrogate chta send = "off": no surrogate of that name`) || strings.Contains(got, "surrogate chat ") {
+			t.Errorf("%s: %s", op, got)
+		}
+	}
+}
+
+// TestARevokedAccountOfASurrogate: what is open with it is cut, and nothing goes until it is decided again.
+func TestARevokedAccountOfASurrogate(t *testing.T) {
+	s, _, k, send := chatRig(t, "")
+	is := s.issueNamed("work", "chat")
+	if _, err := s.revoke(t.Context(), ada(), &wire.PersonRevokeReq{Account: "chat"}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(k.all(), func(r wire.GrantRef) bool { return r.Grant == is.ID }) {
+		t.Errorf("cut: %+v", k.all())
+	}
+	if _, e := send("GET", "/api/users/me"); e == nil || e.Code != wire.CodeNotConnected {
+		t.Errorf("%v", e)
+	}
+}
