@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 	"unsafe"
@@ -17,6 +18,7 @@ import (
 	"github.com/doorward/doorward/bpf"
 	"github.com/doorward/doorward/cellnet/openers"
 	"github.com/doorward/doorward/internal/peer"
+	"github.com/doorward/doorward/internal/wire"
 	"golang.org/x/sys/unix"
 )
 
@@ -87,17 +89,15 @@ func udpTo(to netip.AddrPort, options []byte) error {
 // errNotInSlice: the canary was started elsewhere, where it proves nothing and no wall is to hold it.
 var errNotInSlice = errors.New("it is tried below the slice of cells only: systemctl start doorward-canary.service")
 
-// Canary tries the walls, and freezes every cell where they do not hold, or where that cannot be told. A cell that was frozen so
-// is not let go by anybody: sockets that it opened meanwhile may be behind no wall. It is stopped and started again.
-func (p Paths) Canary() error {
-	err := p.canary()
-	if err == nil || errors.Is(err, errNotInSlice) {
-		return err
-	}
-	return errors.Join(fmt.Errorf("the walls around cells do not hold, so all cells are frozen: %w", err), p.freezeCells())
-}
+// untried: the canary could not try what it was to try, for want of something that a machine under load may want.
+type untried struct{ error }
 
-func (p Paths) canary() error {
+func (u untried) Unwrap() error { return u.error }
+
+// Canary tries the walls, and freezes every cell where they do not hold. Where that cannot be told, because it could not be tried
+// or because the canary was ended (see Report), cells are frozen when it fails so the second time in a row. A cell that was frozen
+// so is not let go by anybody: sockets that it opened meanwhile may be behind no wall. It is stopped and started again.
+func (p Paths) Canary() error {
 	k, err := peer.Open()
 	if err != nil {
 		return err
@@ -107,6 +107,97 @@ func (p Paths) canary() error {
 	if err != nil {
 		return err
 	}
+	times, err := p.begin()
+	if err == nil {
+		err = p.canary(id)
+	}
+	if err == nil {
+		return p.mark(markTrying, "")
+	}
+	if errors.As(err, new(untried)) && times < failures {
+		return fmt.Errorf("the walls around cells could not be tried; if that fails again all cells are frozen: %w", err)
+	}
+	err = fmt.Errorf("the walls around cells do not hold, so all cells are frozen: %w", err)
+	return errors.Join(err, p.freezeCells(), p.mark(markSaid, err.Error()))
+}
+
+// failures in a row freeze the cells, where the canary could not tell.
+const failures = 2
+
+// Marks at the slice of cells, which are gone with it.
+const (
+	markTrying = "trusted.doorward.trying" // how many canaries in a row have begun and not said that the walls hold
+	markSaid   = "trusted.doorward.said"   // what the last one said that froze the cells, until Report has told it
+	maxSaid    = 1024                      // bytes of it
+)
+
+// begin counts the canary that begins.
+func (p Paths) begin() (times int, err error) {
+	s, err := p.marked(markTrying)
+	if err != nil {
+		return failures, err
+	}
+	if s != "" {
+		if times, err = strconv.Atoi(s); err != nil {
+			return failures, err
+		}
+	}
+	times = min(times+1, failures)
+	return times, p.mark(markTrying, strconv.Itoa(times))
+}
+
+// mark sets a mark at the slice, or takes it away.
+func (p Paths) mark(name, value string) error {
+	dir, _, err := p.slice()
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if value == "" {
+		if err := unix.Fremovexattr(int(dir.Fd()), name); err != nil && !errors.Is(err, unix.ENODATA) {
+			return fmt.Errorf("take the mark %s from the slice of cells: %w", name, err)
+		}
+		return nil
+	}
+	if err := unix.Fsetxattr(int(dir.Fd()), name, []byte(value[:min(len(value), maxSaid)]), 0); err != nil {
+		return fmt.Errorf("set the mark %s at the slice of cells: %w", name, err)
+	}
+	return nil
+}
+
+// marked reads a mark; empty where there is none.
+func (p Paths) marked(name string) (string, error) {
+	dir, _, err := p.slice()
+	if err != nil {
+		return "", err
+	}
+	defer dir.Close()
+	b := make([]byte, maxSaid)
+	n, err := unix.Fgetxattr(int(dir.Fd()), name, b)
+	if errors.Is(err, unix.ENODATA) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the mark %s of the slice of cells: %w", name, err)
+	}
+	return string(b[:n]), nil
+}
+
+// Report is what follows each canary, outside of the slice that it froze: where one failed without a word, since it was ended or
+// hung, and the one before it too, the cells are frozen.
+func (p Paths) Report() error {
+	s, err := p.marked(markTrying)
+	if errors.Is(err, os.ErrNotExist) { // no slice, and so no cell
+		return nil
+	}
+	if err != nil || s != "" && s != "1" {
+		said := "the walls around cells could not be tried twice in a row, so all cells are frozen: systemctl status doorward-canary"
+		err = errors.Join(err, p.freezeCells(), p.mark(markSaid, said))
+	}
+	return err
+}
+
+func (p Paths) canary(id uint64) error {
 	if err := p.gateHolds(); err != nil {
 		return err
 	}
@@ -119,12 +210,14 @@ func (p Paths) canary() error {
 	if err := p.refuses(host); err != nil {
 		return err
 	}
-	return inThread(func() error {
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("make a network for the canaries: %w", err)
-		}
+	ns, err := openNamespace(p.netns(canaryNet))
+	if err != nil {
+		return untried{fmt.Errorf("open the canaries' network, which doorward-bpf.service makes: %w", err)}
+	}
+	defer ns.Close()
+	return within(ns, func() error {
 		if err := configure(); err != nil {
-			return err
+			return untried{err}
 		}
 		for _, c := range canaries {
 			if err := p.refuses(c); err != nil {
@@ -141,7 +234,13 @@ func (p Paths) refuses(c canary) error {
 	if err != nil {
 		return err
 	}
-	if err := c.try(); !errors.Is(err, unix.EPERM) {
+	err = c.try()
+	for _, wants := range []error{unix.ENOMEM, unix.ENOBUFS, unix.EMFILE, unix.ENFILE, unix.EAGAIN} {
+		if errors.Is(err, wants) {
+			return untried{fmt.Errorf("try %s: %w", c.name, err)}
+		}
+	}
+	if !errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("%s got through (%v)", c.name, err)
 	}
 	after, err := p.Gated()
@@ -159,27 +258,27 @@ func (p Paths) refuses(c canary) error {
 func (p Paths) steersAndTells(cgroup uint64) error {
 	coll, err := loadSteer(nil)
 	if err != nil {
-		return err
+		return untried{err}
 	}
 	defer coll.Close()
 	ns, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
-		return err
+		return untried{err}
 	}
 	defer ns.Close()
 	l, err := link.AttachNetNs(int(ns.Fd()), coll.Programs[bpf.SteerProgSteer])
 	if err != nil {
-		return fmt.Errorf("steer the canaries' network: %w", err)
+		return untried{fmt.Errorf("steer the canaries' network: %w", err)}
 	}
 	defer l.Close()
-	who, err := openers.Open(p.BPF + openersPin)
+	who, err := openers.Open(p.BPF + canaryPin)
 	if err != nil {
 		return err
 	}
 	defer who.Close()
 	ln, err := listenInThread()
 	if err != nil {
-		return fmt.Errorf("listen in the canaries' network: %w", err)
+		return untried{fmt.Errorf("listen in the canaries' network: %w", err)}
 	}
 	defer ln.Close()
 	raw, err := ln.SyscallConn()
@@ -189,7 +288,7 @@ func (p Paths) steersAndTells(cgroup uint64) error {
 	var put error
 	err = raw.Control(func(fd uintptr) { put = coll.Maps[bpf.SteerMapListener].Put(uint32(0), uint64(fd)) })
 	if err = errors.Join(err, put); err != nil {
-		return fmt.Errorf("put the canaries' listener into its slot: %w", err)
+		return untried{fmt.Errorf("put the canaries' listener into its slot: %w", err)}
 	}
 	for _, to := range []string{"198.18.0.9:443", "[2001:db8::9]:443"} {
 		if err := arrives(ln, who, netip.MustParseAddrPort(to), cgroup); err != nil {
@@ -228,7 +327,7 @@ func arrives(ln *net.TCPListener, who *openers.Openers, to netip.AddrPort, cgrou
 	}
 	s, err := ln.AcceptTCP()
 	if err != nil {
-		return err
+		return untried{err}
 	}
 	defer s.Close()
 	have := s.LocalAddr().(*net.TCPAddr).AddrPort()
@@ -275,7 +374,7 @@ func (p Paths) steeringHolds() error {
 	}
 	for _, name := range names {
 		cell := strings.TrimPrefix(name, p.netns(""))
-		if checkName(cell) != nil {
+		if wire.CellName(cell) != nil {
 			continue // of somebody else
 		}
 		ns, err := openNamespace(name)

@@ -156,6 +156,88 @@ func TestWallsThatAreGoneFreezeTheCells(t *testing.T) {
 	}
 }
 
+// A canary that could not try, or was ended before it could say anything, freezes the cells when that happens the second time in a
+// row. One between them that sings begins the count anew.
+func TestACanaryThatCannotTryFreezesTheSecondTime(t *testing.T) {
+	p := paths(t)
+	frozen, thaw := aCell(t, p)
+	canary := p.Slice + "/doorward-canary.service"
+	fails := func(want bool, when string) {
+		t.Helper()
+		if said := sing(t, p, canary); !strings.Contains(said, "the canaries' network") || frozen() != want {
+			t.Errorf("%s it says %q; frozen: %v", when, said, frozen())
+		}
+		if err := p.Report(); err != nil || frozen() != want {
+			t.Errorf("%s, behind it: %v; frozen: %v", when, err, frozen())
+		}
+	}
+	ended := func(want bool, when string) {
+		t.Helper()
+		if _, err := p.begin(); err != nil { // and then it is killed
+			t.Fatal(err)
+		}
+		if err := p.Report(); err != nil || frozen() != want {
+			t.Errorf("%s: %v; frozen: %v", when, err, frozen())
+		}
+	}
+	sings := func() {
+		t.Helper()
+		if err := p.Gate(); err != nil {
+			t.Fatal(err)
+		}
+		if said := sing(t, p, canary); said != "" || frozen() {
+			t.Errorf("control: it says %q; frozen: %v", said, frozen())
+		}
+		if err := p.Report(); err != nil || frozen() {
+			t.Errorf("control: %v; frozen: %v", err, frozen())
+		}
+	}
+	if err := p.unname(canaryNet); err != nil {
+		t.Fatal(err)
+	}
+	fails(false, "at first")
+	sings()
+	if err := p.unname(canaryNet); err != nil {
+		t.Fatal(err)
+	}
+	fails(false, "at first again")
+	fails(true, "the second time")
+	thaw()
+	sings()
+	ended(false, "one is ended")
+	ended(true, "two are ended")
+	thaw()
+	sings()
+}
+
+// The canary's network is there before it, and the same each time: a cell that uses up how many networks there may be keeps none from
+// singing.
+func TestTheCanaryMakesNoNetwork(t *testing.T) {
+	p := paths(t)
+	number := func() uint64 {
+		t.Helper()
+		ns, err := openNamespace(p.netns(canaryNet))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ns.Close()
+		var st unix.Stat_t
+		if err := unix.Fstat(int(ns.Fd()), &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Ino
+	}
+	before := number()
+	for range 2 {
+		if said := sing(t, p, p.Slice+"/doorward-canary.service"); said != "" {
+			t.Error(said)
+		}
+		if err := p.Gate(); err != nil || number() != before {
+			t.Errorf("%v; it was network %d and is %d", err, before, number())
+		}
+	}
+}
+
 // A cell that is being started or stopped is no wall that is gone.
 func TestACanaryBesideStartsAndStops(t *testing.T) {
 	p := paths(t)

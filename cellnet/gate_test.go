@@ -26,6 +26,7 @@ import (
 	"github.com/doorward/doorward/cellnet/listener"
 	"github.com/doorward/doorward/cellnet/openers"
 	"github.com/doorward/doorward/cellnet/pinned"
+	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/test/ground"
 	"golang.org/x/sys/unix"
 )
@@ -145,7 +146,7 @@ func TestWhoOpenedAConnection(t *testing.T) {
 	p := paths(t)
 	ns := cell(t, p, "work")
 	ln := egress(t, p, "work", ns)
-	who, err := openers.Open(p.BPF + "openers")
+	who, err := openers.Open(p.BPF + "work/openers")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +191,7 @@ func TestManyConnectionsFillNothing(t *testing.T) {
 	p := paths(t)
 	ns := cell(t, p, "work")
 	ln := egress(t, p, "work", ns)
-	who, err := openers.Open(p.BPF + openersPin)
+	who, err := openers.Open(p.BPF + "work/openers")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -442,12 +443,12 @@ func TestTheLogOfRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	c := probeIn(t, p.within(), ns, "UDP to a mapped address")
+	probeIn(t, p.within(), ns, "UDP to a mapped address")
 	have, err := log.Next()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Refusal{Boot: have.Boot, Why: "udp", Cgroup: c.cgroup, PID: have.PID, Program: "exe", Family: ip6,
+	want := Refusal{Boot: have.Boot, Why: "udp", Unit: inode(t, filepath.Dir(p.within())), PID: have.PID, Program: "exe", Family: ip6,
 		To: netip.MustParseAddrPort("9.0.0.11:443"), Type: dgram, Proto: unix.IPPROTO_UDP}
 	if have != want || have.PID == 0 || have.Boot == 0 {
 		t.Errorf("%+v, want %+v", have, want)
@@ -556,23 +557,6 @@ func TestBP02WhatTheGateCannotUseIsNamed(t *testing.T) {
 	if _, err := ground.MakeCgroup(p.Slice); err != nil {
 		t.Fatal(err)
 	}
-	older, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 16, ValueSize: 8, MaxEntries: 16})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer older.Close()
-	if err := older.Pin(p.BPF + openersPin); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Gate(); err == nil || !strings.Contains(err.Error(), p.BPF+openersPin) || !strings.Contains(err.Error(), "another version") {
-		t.Errorf("with a map of another shape: %v", err)
-	}
-	if pins, err := filepath.Glob(p.BPF + "gate-*"); err != nil || len(pins) > 0 {
-		t.Errorf("%q are pinned, %v", pins, err)
-	}
-	if _, err := openers.Open(p.BPF + openersPin); err == nil {
-		t.Error("egress reads it")
-	}
 	if err := p.Cell("work"); err == nil || !strings.Contains(err.Error(), "gate-socket") {
 		t.Errorf("a cell without the gate: %v", err)
 	}
@@ -586,11 +570,167 @@ func TestBP02WhatTheGateCannotUseIsNamed(t *testing.T) {
 			t.Errorf("%s is made all the same (%v)", there, err)
 		}
 	}
-	if err := os.Remove(p.BPF + openersPin); err != nil {
-		t.Fatal(err)
-	}
 	if err := errors.Join(p.Gate(), p.Cell("work"), p.StopCell("work")); err != nil {
 		t.Error("control: ", err)
+	}
+}
+
+// A map that another version made with another shape, or meant otherwise and so named otherwise, is made anew, and so nothing of it
+// is misread; the programs are replaced in their links all the same. What that version had and this one has not is taken away.
+func TestAnotherVersionsMapsAreMadeAnew(t *testing.T) {
+	p := paths(t)
+	ns := cell(t, p, "work")
+	probeIn(t, p.within(), ns, "UDP").end()
+	older := func(spec ebpf.MapSpec, pins ...string) {
+		t.Helper()
+		for _, pin := range pins {
+			_ = os.Remove(p.BPF + pin)
+			m, err := ebpf.NewMap(&spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			if err := m.Pin(p.BPF + pin); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	older(ebpf.MapSpec{Name: "gated", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 3}, "gate-counts", "work/openers", "openers")
+	counters := func() uint32 {
+		t.Helper()
+		m, err := ebpf.LoadPinnedMap(p.BPF+"gate-counts", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		return m.MaxEntries()
+	}
+	if _, err := p.Gated(); err == nil || counters() != 3 {
+		t.Fatal("control: it is read")
+	}
+	if err := errors.Join(p.Gate(), p.Cell("work")); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := p.Gated(); err != nil || n["udp"] != 0 || counters() != uint32(len(reasons)) {
+		t.Errorf("%v, %v", n, err)
+	}
+	if _, err := os.Lstat(p.BPF + "openers"); !os.IsNotExist(err) {
+		t.Errorf("what nobody has any more: %v", err)
+	}
+	renamed := ebpf.MapSpec{Name: "meant", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: uint32(len(reasons))}
+	older(renamed, "gate-counts")
+	if err := p.Gate(); err != nil {
+		t.Fatal(err)
+	}
+	probeIn(t, p.within(), ns, "UDP").end()
+	if n, err := p.Gated(); err != nil || n["udp"] != 1 {
+		t.Errorf("of another name: %v, %v", n, err)
+	}
+	ln := egress(t, p, "work", ns)
+	c := probeIn(t, p.within(), ns, "TCP")
+	if task := opener(t, p, ln); task.Cgroup != c.cgroup {
+		t.Errorf("%+v, want cgroup %d", task, c.cgroup)
+	}
+}
+
+// inode is the id of a cgroup.
+func inode(t *testing.T, cgroup string) uint64 {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Join(ground.Cgroup, cgroup), &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Ino
+}
+
+// opener accepts a connection of the cell work, and says who opened it.
+func opener(t *testing.T, p Paths, ln *net.TCPListener) wire.Task {
+	t.Helper()
+	who, err := openers.Open(p.BPF + "work/openers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer who.Close()
+	conn, err := ln.AcceptTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	task, err := who.Of(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return task
+}
+
+// A process in a cgroup that the cell made below its session, however deep, is of that session; another session is another one.
+// Control: who is in no session is of the unit.
+func TestAConnectionIsOfTheSession(t *testing.T) {
+	p := paths(t)
+	ns := cell(t, p, "work")
+	ln := egress(t, p, "work", ns)
+	unit := filepath.Dir(p.within())
+	for cgroup, session := range map[string]string{
+		unit + "/payload":               unit + "/payload",
+		unit + "/payload/init":          unit + "/payload",
+		unit + "/payload/a/b/c/d/e/f/g": unit + "/payload",
+		unit + "/run-7/inner":           unit + "/run-7",
+	} {
+		c := probeIn(t, cgroup, ns, "TCP")
+		if c.Errno != 0 {
+			t.Fatal(c.Where)
+		}
+		if task := opener(t, p, ln); task.Cgroup != inode(t, session) {
+			t.Errorf("in %s it is of cgroup %d, want %d", cgroup, task.Cgroup, inode(t, session))
+		}
+	}
+	other := p.Slice + "/doorward-cell@none.service"
+	probeIn(t, other, ns, "TCP")
+	if task := opener(t, p, ln); task.Cgroup != inode(t, other) {
+		t.Errorf("control: %+v, want %d", task, inode(t, other))
+	}
+}
+
+// As many connections as one cell likes push out no entry of another's: of one that waits to be accepted it is still known who opened
+// it. Control: as many of its own do.
+func TestACellPushesOutNothingOfAnothers(t *testing.T) {
+	p := paths(t)
+	work, play := cell(t, p, "work"), cell(t, p, "play")
+	ln := egress(t, p, "work", work)
+	spins := egress(t, p, "play", play)
+	drain := func(ln *net.TCPListener) {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close()
+		}
+	}
+	go drain(spins)
+	waits := probeIn(t, p.within(), work, "TCP")
+	if c := probeIn(t, p.Slice+"/doorward-cell@play.service/payload", play, "many connections"); c.Errno != 0 {
+		t.Fatal(c.Where)
+	}
+	who, err := openers.Open(p.BPF + "work/openers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer who.Close()
+	conn, err := ln.AcceptTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if task, err := who.Of(conn); err != nil || task.Cgroup != waits.cgroup {
+		t.Errorf("%+v, %v", task, err)
+	}
+	go drain(ln)
+	if c := probeIn(t, p.within(), work, "many connections"); c.Errno != 0 {
+		t.Fatal(c.Where)
+	}
+	if task, err := who.Of(conn); !errors.Is(err, openers.ErrUnknown) {
+		t.Errorf("control: %+v, %v", task, err)
 	}
 }
 
@@ -631,7 +771,7 @@ func TestWhoGetsAtThePins(t *testing.T) {
 	}{
 		{"the slot by its name", p.BPF + "work/listener", 0, unix.EACCES},
 		{"the slot by its name", bound + "/listener", 0, unix.EACCES},
-		{"openers by its name", p.BPF + "openers", 0, unix.EACCES},
+		{"openers by its name", p.BPF + "work/openers", 0, unix.EACCES},
 		{"a map by its number", "", unix.EPERM, unix.EPERM},
 		{"a program by its number", "", unix.EPERM, unix.EPERM},
 		{"a link by its number", "", unix.EPERM, unix.EPERM},
@@ -652,7 +792,8 @@ func TestWhoGetsAtThePins(t *testing.T) {
 // Who opened what can be made up by nobody who reads it, not by root either.
 func TestWhoOpenedWhatIsReadOnly(t *testing.T) {
 	p := paths(t)
-	m, err := pinned.Open(p.BPF+openersPin, pinned.Kind{Type: unix.BPF_MAP_TYPE_LRU_HASH, Key: 32, Value: 40})
+	cell(t, p, "work")
+	m, err := pinned.Open(p.BPF+"work/openers", pinned.Kind{Type: unix.BPF_MAP_TYPE_LRU_HASH, Key: 24, Value: 40})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func bare(t *testing.T) Paths {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		err := errors.Join(unix.Unmount(p.BPF, unix.MNT_DETACH), ground.RemoveCgroup(p.Slice), ground.RemoveCgroup(p.beside()))
+		err := errors.Join(p.unname(canaryNet), unix.Unmount(p.BPF, unix.MNT_DETACH), ground.RemoveCgroup(p.Slice), ground.RemoveCgroup(p.beside()))
 		if err != nil {
 			t.Error(err)
 		}

@@ -144,6 +144,10 @@ func (h *host) closeNetworks() error {
 			errs = append(errs, h.cellnet("cell", cell, "--stop"))
 		}
 	}
+	const canary = "/run/netns/doorward--canary"
+	if err := unix.Unmount(canary, unix.MNT_DETACH); err == nil {
+		errs = append(errs, os.Remove(canary))
+	}
 	if err := unix.Unmount(wire.BPFDir, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		errs = append(errs, fmt.Errorf("unmount %s: %w", wire.BPFDir, err))
 	}
