@@ -107,7 +107,7 @@ func (p Paths) Canary() error {
 	if err != nil {
 		return err
 	}
-	times, err := p.begin()
+	times, err := p.begin(id)
 	if err == nil {
 		err = p.canary(id)
 	}
@@ -128,11 +128,21 @@ const failures = 2
 const (
 	markTrying = "trusted.doorward.trying" // how many canaries in a row have begun and not said that the walls hold
 	markSaid   = "trusted.doorward.said"   // what the last one said that froze the cells, until Report has told it
-	maxSaid    = 1024                      // bytes of it
+	markOwn    = "trusted.doorward.own"    // cgroups of canaries since the last Report, whose refusals are nobody's
+	maxMark    = wire.MaxWallReason        // bytes of each
 )
 
-// begin counts the canary that begins.
-func (p Paths) begin() (times int, err error) {
+// begin counts the canary that begins, in the cgroup of that id.
+func (p Paths) begin(id uint64) (times int, err error) {
+	own, err := p.marked(markOwn)
+	if err != nil {
+		return failures, err
+	}
+	if own = strings.TrimSpace(own + " " + strconv.FormatUint(id, 10)); len(own) <= maxMark {
+		if err := p.mark(markOwn, own); err != nil {
+			return failures, err
+		}
+	}
 	s, err := p.marked(markTrying)
 	if err != nil {
 		return failures, err
@@ -159,7 +169,7 @@ func (p Paths) mark(name, value string) error {
 		}
 		return nil
 	}
-	if err := unix.Fsetxattr(int(dir.Fd()), name, []byte(value[:min(len(value), maxSaid)]), 0); err != nil {
+	if err := unix.Fsetxattr(int(dir.Fd()), name, []byte(value[:min(len(value), maxMark)]), 0); err != nil {
 		return fmt.Errorf("set the mark %s at the slice of cells: %w", name, err)
 	}
 	return nil
@@ -172,7 +182,7 @@ func (p Paths) marked(name string) (string, error) {
 		return "", err
 	}
 	defer dir.Close()
-	b := make([]byte, maxSaid)
+	b := make([]byte, maxMark)
 	n, err := unix.Fgetxattr(int(dir.Fd()), name, b)
 	if errors.Is(err, unix.ENODATA) {
 		return "", nil
@@ -181,20 +191,6 @@ func (p Paths) marked(name string) (string, error) {
 		return "", fmt.Errorf("read the mark %s of the slice of cells: %w", name, err)
 	}
 	return string(b[:n]), nil
-}
-
-// Report is what follows each canary, outside of the slice that it froze: where one failed without a word, since it was ended or
-// hung, and the one before it too, the cells are frozen.
-func (p Paths) Report() error {
-	s, err := p.marked(markTrying)
-	if errors.Is(err, os.ErrNotExist) { // no slice, and so no cell
-		return nil
-	}
-	if err != nil || s != "" && s != "1" {
-		said := "the walls around cells could not be tried twice in a row, so all cells are frozen: systemctl status doorward-canary"
-		err = errors.Join(err, p.freezeCells(), p.mark(markSaid, said))
-	}
-	return err
 }
 
 func (p Paths) canary(id uint64) error {

@@ -51,7 +51,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	case len(args) == 1 && args[0] == "canary":
 		err = Machine.Canary()
 	case len(args) == 1 && args[0] == "report":
-		err = Machine.Report()
+		err = Machine.Report(tellSentinel)
 	case len(args) == 1 && args[0] == "counts":
 		err = Machine.Counts(stdout)
 	case len(args) == 2 && args[0] == "cell":

@@ -18,7 +18,8 @@ const (
 // Edge is one row of the table of who may talk to whom: From dials Socket (below RunDir), which To accepts on, and asks
 // Verbs. Back are verbs that To asks on the same connection. "worker" stands for each vendor's, and "*" in a socket
 // for its name. "egress" is both the one of workers and those of cells; where the socket is below `egress-cell`, "*" stands for
-// a cell, and its egress is meant. What is not in the table does not exist; a test holds README.md, the units and the servers to it.
+// a cell, and its egress is meant. "cells" is also cellnet, which alone asks `canary`. What is not in the table does not exist; a
+// test holds README.md, the units and the servers to it.
 type Edge struct {
 	From, To, Socket, Name string // Name is the FileDescriptorName of the socket
 	Verbs, Back            []string
@@ -49,7 +50,7 @@ func Graph() []Edge {
 		{"doorward", "cells", "cells/person/sock", "cells-person",
 			[]string{"list", "start", "stop", "freeze", "run"}, nil, 0o660},
 		{"sentinel", "cells", "cells/sentinel/sock", "cells-sentinel", []string{"freeze", "thaw"}, nil, 0o660},
-		{"cells", "sentinel", "sentinel/cells/sock", "sentinel-cells", []string{"session"}, nil, 0o660},
+		{"cells", "sentinel", "sentinel/cells/sock", "sentinel-cells", []string{"session", "canary"}, nil, 0o660},
 	}
 }
 
