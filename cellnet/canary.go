@@ -86,9 +86,6 @@ func udpTo(to netip.AddrPort, options []byte) error {
 	return unix.Sendmsg(s, []byte("canary"), oob, at, 0)
 }
 
-// errNotInSlice: the canary was started elsewhere, where it proves nothing and no wall is to hold it.
-var errNotInSlice = errors.New("it is tried below the slice of cells only: systemctl start doorward-canary.service")
-
 // untried: the canary could not try what it was to try, for want of something that a machine under load may want.
 type untried struct{ error }
 
@@ -103,21 +100,26 @@ func (p Paths) Canary() error {
 		return err
 	}
 	defer k.Close()
-	id, err := p.ownCgroup(k)
+	id, err := ownCgroup(k, p.Slice)
 	if err != nil {
 		return err
 	}
-	times, err := p.begin(id)
+	return p.sing(markTrying, id, "cells", func() error { return p.canary(id) })
+}
+
+// sing has a canary try, counted by a mark of its own.
+func (p Paths) sing(mark string, id uint64, around string, try func() error) error {
+	times, err := p.begin(mark, id)
 	if err == nil {
-		err = p.canary(id)
+		err = try()
 	}
 	if err == nil {
-		return p.mark(markTrying, "")
+		return p.mark(mark, "")
 	}
 	if errors.As(err, new(untried)) && times < failures {
-		return fmt.Errorf("the walls around cells could not be tried; if that fails again all cells are frozen: %w", err)
+		return fmt.Errorf("the walls around %s could not be tried; if that fails again all cells are frozen: %w", around, err)
 	}
-	err = fmt.Errorf("the walls around cells do not hold, so all cells are frozen: %w", err)
+	err = fmt.Errorf("the walls around %s do not hold, so all cells are frozen: %w", around, err)
 	return errors.Join(err, p.freezeCells(), p.mark(markSaid, err.Error()))
 }
 
@@ -126,14 +128,15 @@ const failures = 2
 
 // Marks at the slice of cells, which are gone with it.
 const (
-	markTrying = "trusted.doorward.trying" // how many canaries in a row have begun and not said that the walls hold
-	markSaid   = "trusted.doorward.said"   // what the last one said that froze the cells, until Report has told it
-	markOwn    = "trusted.doorward.own"    // cgroups of canaries since the last Report, whose refusals are nobody's
-	maxMark    = wire.MaxWallReason        // bytes of each
+	markTrying        = "trusted.doorward.trying" // how many canaries in a row have begun and not said that the walls hold
+	markTryingWorkers = "trusted.doorward.trying-workers"
+	markSaid          = "trusted.doorward.said" // what the last one said that froze the cells, until Report has told it
+	markOwn           = "trusted.doorward.own"  // cgroups of canaries since the last Report, whose refusals are nobody's
+	maxMark           = wire.MaxWallReason      // bytes of each
 )
 
 // begin counts the canary that begins, in the cgroup of that id.
-func (p Paths) begin(id uint64) (times int, err error) {
+func (p Paths) begin(mark string, id uint64) (times int, err error) {
 	own, err := p.marked(markOwn)
 	if err != nil {
 		return failures, err
@@ -143,7 +146,7 @@ func (p Paths) begin(id uint64) (times int, err error) {
 			return failures, err
 		}
 	}
-	s, err := p.marked(markTrying)
+	s, err := p.marked(mark)
 	if err != nil {
 		return failures, err
 	}
@@ -153,7 +156,7 @@ func (p Paths) begin(id uint64) (times int, err error) {
 		}
 	}
 	times = min(times+1, failures)
-	return times, p.mark(markTrying, strconv.Itoa(times))
+	return times, p.mark(mark, strconv.Itoa(times))
 }
 
 // mark sets a mark at the slice, or takes it away.
@@ -203,7 +206,7 @@ func (p Paths) canary(id uint64) error {
 	host := canary{"a socket in the machine's own network", "host", func() error {
 		return closed(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
 	}}
-	if err := p.refuses(host); err != nil {
+	if err := refuses(host, p.Gated); err != nil {
 		return err
 	}
 	ns, err := openNamespace(p.netns(canaryNet))
@@ -216,7 +219,7 @@ func (p Paths) canary(id uint64) error {
 			return untried{err}
 		}
 		for _, c := range canaries {
-			if err := p.refuses(c); err != nil {
+			if err := refuses(c, p.Gated); err != nil {
 				return err
 			}
 		}
@@ -224,9 +227,9 @@ func (p Paths) canary(id uint64) error {
 	})
 }
 
-// refuses tries one canary.
-func (p Paths) refuses(c canary) error {
-	before, err := p.Gated()
+// refuses tries one canary, whose refusal counted is to tell.
+func refuses(c canary, counted func() (map[string]uint64, error)) error {
+	before, err := counted()
 	if err != nil {
 		return err
 	}
@@ -239,7 +242,7 @@ func (p Paths) refuses(c canary) error {
 	if !errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("%s got through (%v)", c.name, err)
 	}
-	after, err := p.Gated()
+	after, err := counted()
 	if err != nil {
 		return err
 	}
@@ -340,15 +343,15 @@ func arrives(ln *net.TCPListener, who *openers.Openers, to netip.AddrPort, cgrou
 	return nil
 }
 
-// ownCgroup is the id of the cgroup that this process is in, which has to be below the slice.
-func (p Paths) ownCgroup(k *peer.Kernel) (uint64, error) {
+// ownCgroup is the id of the cgroup that this process is in, which has to be below slice.
+func ownCgroup(k *peer.Kernel, slice string) (uint64, error) {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(string(b)) {
 		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
-		if !ok || !strings.HasPrefix(path, p.Slice+"/") {
+		if !ok || !strings.HasPrefix(path, slice+"/") {
 			continue
 		}
 		dir, err := k.Cgroup(path)

@@ -225,7 +225,7 @@ func TestACanaryThatCannotTryFreezesTheSecondTime(t *testing.T) {
 	}
 	ended := func(want bool, when string) {
 		t.Helper()
-		if _, err := p.begin(7); err != nil { // and then it is killed
+		if _, err := p.begin(markTrying, 7); err != nil { // and then it is killed
 			t.Fatal(err)
 		}
 		if err := p.Report(nobody); err != nil || frozen() != want {

@@ -34,11 +34,14 @@ type Paths struct {
 	Netns string // names of network namespaces, as ip-netns(8) has them; ends with a slash
 	BPF   string // the file system of the pins; ends with a slash
 	Slice string // cgroup of all cells, from the root
-	Group string // who reads the pins that egress needs, besides root; none where there is no such group
+	// Workers is the cgroup of all workers.
+	Workers string
+	Group   string // who reads the pins that egress needs, besides root; none where there is no such group
 }
 
 // Machine is the machine's own.
-var Machine = Paths{Netns: "/run/netns/", BPF: wire.BPFDir, Slice: "/doorward.slice/doorward-cells.slice", Group: "doorward-egress"}
+var Machine = Paths{Netns: "/run/netns/", BPF: wire.BPFDir, Slice: "/doorward.slice/doorward-cells.slice",
+	Workers: "/doorward.slice/doorward-workers.slice", Group: "doorward-egress"}
 
 // Main runs `cellnet` with the words behind its name, and returns its exit code: 0, 1 with one line that says what failed, or 2
 // for words that it does not know.
@@ -50,6 +53,8 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		err = Machine.Gate()
 	case len(args) == 1 && args[0] == "canary":
 		err = Machine.Canary()
+	case len(args) == 2 && args[0] == "canary" && args[1] == "workers":
+		err = Machine.CanaryOfWorkers()
 	case len(args) == 1 && args[0] == "report":
 		err = Machine.Report(tellSentinel)
 	case len(args) == 1 && args[0] == "counts":
@@ -59,7 +64,8 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	case len(args) == 3 && args[0] == "cell" && args[2] == "--stop":
 		err = Machine.StopCell(args[1])
 	default:
-		fmt.Fprintln(stderr, "usage: cellnet bpf | canary | report | counts | cell NAME [--stop]\nSystemd runs it, see: man doorward")
+		fmt.Fprintln(stderr, "usage: cellnet bpf | canary [workers] | report | counts | cell NAME [--stop]\n"+
+			"Systemd runs it, see: man doorward")
 		return 2
 	}
 	if err != nil {
@@ -125,6 +131,13 @@ func (p Paths) Counts(w io.Writer) error {
 		return err
 	}
 	if err := writeCounts(w, "gate", gated); err != nil {
+		return err
+	}
+	denied, err := p.Denied()
+	if err != nil {
+		return err
+	}
+	if err := writeCounts(w, "workers", denied); err != nil {
 		return err
 	}
 	cells, err := filepath.Glob(p.BPF + "*/steered")

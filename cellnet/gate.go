@@ -10,7 +10,9 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,12 +25,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hooks are the programs of the gate and where they are attached. Their links are pinned below the names of the programs with
-// dashes, which no cell's name has.
-var hooks = []struct {
+// hook is where a program is attached, and the name that its link is pinned by.
+type hook struct {
 	program, pin string
 	at           ebpf.AttachType
-}{
+}
+
+// hooks are the programs of the gate and where they are attached. Their links are pinned below the names of the programs with
+// dashes, which no cell's name has.
+var hooks = []hook{
 	{bpf.GateProgGateSocket, "gate-socket", ebpf.AttachCGroupInetSockCreate},
 	{bpf.GateProgGateConnect4, "gate-connect4", ebpf.AttachCGroupInet4Connect},
 	{bpf.GateProgGateConnect6, "gate-connect6", ebpf.AttachCGroupInet6Connect},
@@ -87,6 +92,23 @@ func (p Paths) gate() error {
 		return fmt.Errorf("load the programs; does this kernel permit it (6.8 or newer with BTF, root, no lockdown): %w", err)
 	}
 	defer coll.Close()
+	if err := p.hang(hooks, coll, slice, id); err != nil {
+		return err
+	}
+	if err := pinNew(coll, old, pins); err != nil {
+		return err
+	}
+	if err := p.workers(); err != nil {
+		return fmt.Errorf("leave workers no network: %w", err)
+	}
+	if err := p.sweep(pins); err != nil {
+		return err
+	}
+	return p.canaryNetwork()
+}
+
+// hang attaches programs to a slice, of that id.
+func (p Paths) hang(hooks []hook, coll *ebpf.Collection, slice *os.File, id uint64) error {
 	for _, h := range hooks {
 		prog := coll.Programs[h.program]
 		on := func(i *link.Info) bool { return i.Cgroup() != nil && i.Cgroup().CgroupId == id }
@@ -98,19 +120,13 @@ func (p Paths) gate() error {
 			return err
 		}
 	}
-	if err := pinNew(coll, old, pins); err != nil {
-		return err
-	}
-	if err := p.sweep(pins); err != nil {
-		return err
-	}
-	return p.canaryNetwork()
+	return nil
 }
 
 // sweep takes away what another version of Doorward pinned for all cells and this one does not have: its programs are replaced.
 func (p Paths) sweep(pins map[string]string) error {
-	ours := map[string]bool{canaryPin: true}
-	for _, h := range hooks {
+	ours := map[string]bool{canaryPin: true, workerCounts: true}
+	for _, h := range slices.Concat(hooks, workerHooks) {
 		ours[h.pin] = true
 	}
 	for _, path := range pins {
@@ -159,7 +175,12 @@ func (p Paths) gateHolds() error {
 	if err := p.needPins(); err != nil {
 		return err
 	}
-	slice, id, err := p.slice()
+	return p.hangs(hooks, p.Slice)
+}
+
+// hangs says whether programs are attached to the slice that is there now.
+func (p Paths) hangs(hooks []hook, cgroup string) error {
+	slice, id, err := openSlice(cgroup)
 	if err != nil {
 		return err
 	}
@@ -167,33 +188,35 @@ func (p Paths) gateHolds() error {
 	for _, h := range hooks {
 		l, err := link.LoadPinnedLink(p.BPF+h.pin, nil)
 		if errors.Is(err, os.ErrNotExist) { // as at an upgrade, until that unit has restarted
-			return untried{fmt.Errorf("the gate's %s is not there; restart doorward-bpf.service: %w", h.pin, err)}
+			return untried{fmt.Errorf("the program %s is not there; restart doorward-bpf.service: %w", h.pin, err)}
 		}
 		if err != nil {
-			return fmt.Errorf("open the gate's %s: %w", h.pin, err)
+			return fmt.Errorf("open the program %s: %w", h.pin, err)
 		}
 		info, err := l.Info()
 		_ = l.Close()
 		if err != nil {
-			return fmt.Errorf("look at the gate's %s: %w", h.pin, err)
+			return fmt.Errorf("look at the program %s: %w", h.pin, err)
 		}
 		if c := info.Cgroup(); c == nil || c.CgroupId != id || uint32(c.AttachType) != uint32(h.at) {
-			return fmt.Errorf("the gate's %s is not on the slice of cells, which was made again: restart doorward-bpf.service", h.pin)
+			return fmt.Errorf("the program %s is not on its slice, which was made again: restart doorward-bpf.service", h.pin)
 		}
 	}
 	return nil
 }
 
-// slice opens the cgroup of the slice and tells its id.
-func (p Paths) slice() (*os.File, uint64, error) {
+// slice opens the cgroup of the slice of cells and tells its id.
+func (p Paths) slice() (*os.File, uint64, error) { return openSlice(p.Slice) }
+
+func openSlice(cgroup string) (*os.File, uint64, error) {
 	k, err := peer.Open() // it finds the mount of cgroup2
 	if err != nil {
 		return nil, 0, err
 	}
 	defer k.Close()
-	dir, err := k.Cgroup(p.Slice)
+	dir, err := k.Cgroup(cgroup)
 	if err != nil {
-		return nil, 0, fmt.Errorf("open the cgroup of all cells; start doorward-cells.slice: %w", err)
+		return nil, 0, fmt.Errorf("open the cgroup %s; start %s: %w", cgroup, path.Base(cgroup), err)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {

@@ -248,6 +248,7 @@ var others = []attempt{
 	{name: "a socket", try: func() error { _, err := socket(ip4, stream, 0); return err }},
 	{name: "UDP to loopback", try: open(ip4, dgram, 0, "127.8.9.1:9999")},
 	{name: "UDP to loopback of IPv6", try: send(ip6, dgram, 0, 0, raw6("[::1]:9999"))},
+	{name: "a Unix socket", try: func() error { _, err := socket(unix.AF_UNIX, stream, 0); return err }},
 	{name: "listen", try: func() error {
 		s, err := socket(ip6, stream, 0)
 		if err != nil {
@@ -276,6 +277,7 @@ var others = []attempt{
 		return l.Detach()
 	}},
 	{name: "canary", try: func() error { return Paths{Netns: os.Args[1], BPF: os.Args[2], Slice: os.Args[3]}.Canary() }},
+	{name: "canary of workers", try: func() error { return Paths{BPF: os.Args[1], Slice: os.Args[2], Workers: os.Args[3]}.CanaryOfWorkers() }},
 	{name: "a network of its own", try: func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return err
@@ -288,21 +290,8 @@ var others = []attempt{
 		}
 		return open(ip4, dgram, 0, "9.0.0.1:53")()
 	}},
-	{name: "many connections", try: func() error {
-		for i := range many {
-			s, err := unix.Socket(ip4, stream|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				return fmt.Errorf("socket %d: %w", i, err)
-			}
-			_ = unix.SetsockoptLinger(s, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // and so no port waits
-			_, at := sockaddr(fmt.Sprintf("198.18.%d.%d:443", 1+i>>8&63, i&255))                  // ports are counted by destination
-			if err := unix.Connect(s, at); err != nil {
-				return fmt.Errorf("connect %d: %w", i, err)
-			}
-			_ = unix.Close(s)
-		}
-		return nil
-	}},
+	{name: "many connections", try: func() error { return connections(many) }},
+	{name: "more connections than a map holds", try: func() error { return connections(fill) }},
 	{name: "flood", try: func() error {
 		for range flood - 1 {
 			_ = send(ip4, dgram, 0, 0, raw4(ip4, "9.0.0.99:443"))()
@@ -313,8 +302,26 @@ var others = []attempt{
 
 const (
 	flood = 800
-	many  = 100_000 // more than the map of openers holds
+	many  = 100_000
+	fill  = 30_000 // more than a map of who opened what holds
 )
+
+// connections opens and closes so many connections, one behind the other.
+func connections(n int) error {
+	for i := range n {
+		s, err := unix.Socket(ip4, stream|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("socket %d: %w", i, err)
+		}
+		_ = unix.SetsockoptLinger(s, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // and so no port waits
+		_, at := sockaddr(fmt.Sprintf("198.18.%d.%d:443", 1+i>>8&63, i&255))                  // ports are counted by destination
+		if err := unix.Connect(s, at); err != nil {
+			return fmt.Errorf("connect %d: %w", i, err)
+		}
+		_ = unix.Close(s)
+	}
+	return nil
+}
 
 // byID asks for what the kernel has loaded by its number, of which it has some among the first.
 func byID(call int) func() error {
@@ -551,12 +558,10 @@ func TestACgroupThatIsMadeAgain(t *testing.T) {
 // What cannot be is refused with what it was, and nothing is attached (BP-02).
 func TestBP02WhatTheGateCannotUseIsNamed(t *testing.T) {
 	p := bare(t)
-	if err := p.Gate(); err == nil || !strings.Contains(err.Error(), "doorward-cells.slice") {
+	if err := p.Gate(); err == nil || !strings.Contains(err.Error(), "start "+p.Slice[1:]) {
 		t.Errorf("without the slice: %v", err)
 	}
-	if _, err := ground.MakeCgroup(p.Slice); err != nil {
-		t.Fatal(err)
-	}
+	makeSlices(t, p)
 	if err := p.Cell("work"); err == nil || !strings.Contains(err.Error(), "gate-socket") {
 		t.Errorf("a cell without the gate: %v", err)
 	}
@@ -709,7 +714,7 @@ func TestACellPushesOutNothingOfAnothers(t *testing.T) {
 	}
 	go drain(spins)
 	waits := probeIn(t, p.within(), work, "TCP")
-	if c := probeIn(t, p.Slice+"/doorward-cell@play.service/payload", play, "many connections"); c.Errno != 0 {
+	if c := probeIn(t, p.Slice+"/doorward-cell@play.service/payload", play, "more connections than a map holds"); c.Errno != 0 {
 		t.Fatal(c.Where)
 	}
 	who, err := openers.Open(p.BPF + "work/openers")
@@ -726,7 +731,7 @@ func TestACellPushesOutNothingOfAnothers(t *testing.T) {
 		t.Errorf("%+v, %v", task, err)
 	}
 	go drain(ln)
-	if c := probeIn(t, p.within(), work, "many connections"); c.Errno != 0 {
+	if c := probeIn(t, p.within(), work, "more connections than a map holds"); c.Errno != 0 {
 		t.Fatal(c.Where)
 	}
 	if task, err := who.Of(conn); !errors.Is(err, openers.ErrUnknown) {
@@ -740,9 +745,7 @@ func TestACellPushesOutNothingOfAnothers(t *testing.T) {
 func TestWhoGetsAtThePins(t *testing.T) {
 	p := bare(t)
 	p.Group = "daemon" // any group that every machine has
-	if _, err := ground.MakeCgroup(p.Slice); err != nil {
-		t.Fatal(err)
-	}
+	makeSlices(t, p)
 	if err := p.Gate(); err != nil {
 		t.Fatal(err)
 	}

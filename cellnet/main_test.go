@@ -25,9 +25,7 @@ func TestTheCommandAsItsUnitsRunIt(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if _, err := ground.MakeCgroup(Machine.Slice); err != nil {
-		t.Fatal(err)
-	}
+	makeSlices(t, Machine)
 	t.Cleanup(func() {
 		_ = Machine.unname(canaryNet)
 		_ = unix.Unmount(wire.BPFDir, unix.MNT_DETACH)

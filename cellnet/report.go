@@ -23,12 +23,13 @@ const tellTime = 10 * time.Second
 // hung, and the one before it too, the cells are frozen. Then it tells, by tell, what was said and what the walls have refused since
 // the last time. What could not be told of refusals is lost, but counted on; what a canary said is told the next time.
 func (p Paths) Report(tell func(*wire.CanaryReq) error) error {
-	s, err := p.marked(markTrying)
+	cells, err := p.marked(markTrying)
 	if errors.Is(err, os.ErrNotExist) { // no slice, and so no cell
 		return nil
 	}
-	if err != nil || s != "" && s != "1" {
-		said := "the walls around cells could not be tried twice in a row, so all cells are frozen: systemctl status doorward-canary"
+	workers, bad := p.marked(markTryingWorkers)
+	if err = errors.Join(err, bad); err != nil || cells != "" && cells != "1" || workers != "" && workers != "1" {
+		said := "the walls could not be tried twice in a row, so all cells are frozen: systemctl status 'doorward-canary*'"
 		err = errors.Join(err, p.freezeCells(), p.sayOnce(said))
 	}
 	req, bad := p.news()

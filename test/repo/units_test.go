@@ -197,6 +197,7 @@ func TestTheWallsComeBeforeTheCell(t *testing.T) {
 		{net, "Requires", "doorward-canary.service"},
 		{canary, "Wants", "doorward-bpf.service"},
 		{walls, "BindsTo", "doorward-cells.slice"},
+		{walls, "BindsTo", "doorward-workers.slice"},
 	} {
 		if !slices.Contains(order.u.words("[Unit]"+order.how), order.after) || !slices.Contains(order.u.words("[Unit]After"), order.after) {
 			t.Errorf("%s is not behind %s", order.u["[Unit]Description"], order.after)

@@ -32,8 +32,10 @@ const (
 func (h *host) network(c *Cell) (string, error) {
 	netns := "/run/netns/doorward-" + c.Name
 	if _, err := os.Stat(wire.BPFDir); err != nil { // once, behind the slice of all cells
-		if _, err := ground.MakeCgroup("/doorward.slice/doorward-cells.slice"); err != nil {
-			return "", err
+		for _, slice := range []string{"/doorward.slice/doorward-cells.slice", "/doorward.slice/doorward-workers.slice"} {
+			if _, err := ground.MakeCgroup(slice); err != nil {
+				return "", err
+			}
 		}
 		if err := h.cellnet("bpf"); err != nil {
 			return "", err
