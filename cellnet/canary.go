@@ -100,16 +100,16 @@ func (p Paths) Canary() error {
 		return err
 	}
 	defer k.Close()
-	id, err := ownCgroup(k, p.Slice)
+	id, unit, err := ownCgroup(k, p.Slice)
 	if err != nil {
 		return err
 	}
-	return p.sing(markTrying, id, "cells", func() error { return p.canary(id) })
+	return p.sing(markTrying, unit, "cells", func() error { return p.canary(id) })
 }
 
 // sing has a canary try, counted by a mark of its own.
-func (p Paths) sing(mark string, id uint64, around string, try func() error) error {
-	times, err := p.begin(mark, id)
+func (p Paths) sing(mark string, unit uint64, around string, try func() error) error {
+	times, err := p.begin(mark, unit)
 	if err == nil {
 		err = try()
 	}
@@ -135,13 +135,13 @@ const (
 	maxMark           = wire.MaxWallReason      // bytes of each
 )
 
-// begin counts the canary that begins, in the cgroup of that id.
-func (p Paths) begin(mark string, id uint64) (times int, err error) {
+// begin counts the canary that begins, in the unit whose cgroup has that id.
+func (p Paths) begin(mark string, unit uint64) (times int, err error) {
 	own, err := p.marked(markOwn)
 	if err != nil {
 		return failures, err
 	}
-	if own = strings.TrimSpace(own + " " + strconv.FormatUint(id, 10)); len(own) <= maxMark {
+	if own = strings.TrimSpace(own + " " + strconv.FormatUint(unit, 10)); len(own) <= maxMark {
 		if err := p.mark(markOwn, own); err != nil {
 			return failures, err
 		}
@@ -202,6 +202,16 @@ func (p Paths) canary(id uint64) error {
 	}
 	if err := p.steeringHolds(); err != nil {
 		return err
+	}
+	if lsmRuns() {
+		if err := p.lsmHolds(); err != nil {
+			return err
+		}
+		for _, c := range lsmCanaries {
+			if err := refuses(c, p.Foreign); err != nil {
+				return err
+			}
+		}
 	}
 	host := canary{"a socket in the machine's own network", "host", func() error {
 		return closed(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
@@ -343,26 +353,36 @@ func arrives(ln *net.TCPListener, who *openers.Openers, to netip.AddrPort, cgrou
 	return nil
 }
 
-// ownCgroup is the id of the cgroup that this process is in, which has to be below slice.
-func ownCgroup(k *peer.Kernel, slice string) (uint64, error) {
+// ownCgroup is the id of the cgroup that this process is in, which has to be below slice, and that of its unit's, the first below.
+func ownCgroup(k *peer.Kernel, slice string) (own, unit uint64, err error) {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	for line := range strings.Lines(string(b)) {
 		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
 		if !ok || !strings.HasPrefix(path, slice+"/") {
 			continue
 		}
-		dir, err := k.Cgroup(path)
-		if err != nil {
-			return 0, err
+		if own, err = cgroupID(k, path); err != nil {
+			return 0, 0, err
 		}
-		defer dir.Close()
-		var st unix.Stat_t
-		return st.Ino, errors.Join(unix.Fstat(int(dir.Fd()), &st))
+		first, _, _ := strings.Cut(strings.TrimPrefix(path, slice+"/"), "/")
+		unit, err = cgroupID(k, slice+"/"+first)
+		return own, unit, err
 	}
-	return 0, errNotInSlice
+	return 0, 0, errNotInSlice
+}
+
+func cgroupID(k *peer.Kernel, path string) (uint64, error) {
+	dir, err := k.Cgroup(path)
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close()
+	var st unix.Stat_t
+	err = unix.Fstat(int(dir.Fd()), &st)
+	return st.Ino, err
 }
 
 // steeringHolds says whether steering is attached to each cell's network that has a name.

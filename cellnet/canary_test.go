@@ -68,7 +68,7 @@ func TestACanaryThatGetsThroughFreezesTheCells(t *testing.T) {
 	p := paths(t)
 	cell(t, p, "work")
 	frozen, thaw := aCell(t, p)
-	canary := p.Slice + "/doorward-canary.service"
+	canary := p.Slice + "/doorward-canary.service/payload"
 	if said := sing(t, p, canary); said != "" || frozen() {
 		t.Fatalf("control: with all walls it says %q; frozen: %v", said, frozen())
 	}
@@ -126,7 +126,7 @@ func TestWallsThatAreGoneFreezeTheCells(t *testing.T) {
 	p := paths(t)
 	cell(t, p, "work")
 	frozen, thaw := aCell(t, p)
-	canary := p.Slice + "/doorward-canary.service"
+	canary := p.Slice + "/doorward-canary.service/payload"
 	if said := sing(t, p, p.beside()); said != errNotInSlice.Error() || frozen() {
 		t.Errorf("elsewhere it says %q; frozen: %v", said, frozen())
 	}
@@ -166,7 +166,7 @@ func nobody(*wire.CanaryReq) error { return nil }
 func TestWhatIsRefusedIsTold(t *testing.T) {
 	p := paths(t)
 	ns := cell(t, p, "work")
-	canary := p.Slice + "/doorward-canary.service"
+	canary := p.Slice + "/doorward-canary.service/payload"
 	tell := func(err error) (heard *wire.CanaryReq) {
 		t.Helper()
 		if got := p.Report(func(req *wire.CanaryReq) error { heard = req; return err }); !errors.Is(got, err) {
@@ -213,7 +213,7 @@ func TestWhatIsRefusedIsTold(t *testing.T) {
 func TestACanaryThatCannotTryFreezesTheSecondTime(t *testing.T) {
 	p := paths(t)
 	frozen, thaw := aCell(t, p)
-	canary := p.Slice + "/doorward-canary.service"
+	canary := p.Slice + "/doorward-canary.service/payload"
 	fails := func(want bool, when string) {
 		t.Helper()
 		if said := sing(t, p, canary); !strings.Contains(said, "the canaries' network") || frozen() != want {
@@ -281,7 +281,7 @@ func TestTheCanaryMakesNoNetwork(t *testing.T) {
 	}
 	before := number()
 	for range 2 {
-		if said := sing(t, p, p.Slice+"/doorward-canary.service"); said != "" {
+		if said := sing(t, p, p.Slice+"/doorward-canary.service/payload"); said != "" {
 			t.Error(said)
 		}
 		if err := p.Gate(); err != nil || number() != before {
@@ -304,7 +304,7 @@ func TestACanaryBesideStartsAndStops(t *testing.T) {
 		}
 		ended <- nil
 	}()
-	if said := sing(t, p, p.Slice+"/doorward-canary.service"); said != "" || frozen() {
+	if said := sing(t, p, p.Slice+"/doorward-canary.service/payload"); said != "" || frozen() {
 		t.Errorf("it says %q; frozen: %v", said, frozen())
 	}
 	for {

@@ -140,6 +140,15 @@ func (p Paths) Counts(w io.Writer) error {
 	if err := writeCounts(w, "workers", denied); err != nil {
 		return err
 	}
+	if lsmRuns() {
+		foreign, err := p.Foreign()
+		if err != nil {
+			return err
+		}
+		if err := writeCounts(w, "sessions", foreign); err != nil {
+			return err
+		}
+	}
 	cells, err := filepath.Glob(p.BPF + "*/steered")
 	if err != nil {
 		return err

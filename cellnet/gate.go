@@ -101,6 +101,9 @@ func (p Paths) gate() error {
 	if err := p.workers(); err != nil {
 		return fmt.Errorf("leave workers no network: %w", err)
 	}
+	if err := p.lsm(); err != nil {
+		return fmt.Errorf("refuse what sessions of cells may not: %w", err)
+	}
 	if err := p.sweep(pins); err != nil {
 		return err
 	}
@@ -125,8 +128,8 @@ func (p Paths) hang(hooks []hook, coll *ebpf.Collection, slice *os.File, id uint
 
 // sweep takes away what another version of Doorward pinned for all cells and this one does not have: its programs are replaced.
 func (p Paths) sweep(pins map[string]string) error {
-	ours := map[string]bool{canaryPin: true, workerCounts: true}
-	for _, h := range slices.Concat(hooks, workerHooks) {
+	ours := map[string]bool{canaryPin: true, workerCounts: true, lsmCounts: true}
+	for _, h := range slices.Concat(hooks, workerHooks, lsmHooks) {
 		ours[h.pin] = true
 	}
 	for _, path := range pins {

@@ -248,6 +248,7 @@ var others = []attempt{
 	{name: "a socket", try: func() error { _, err := socket(ip4, stream, 0); return err }},
 	{name: "UDP to loopback", try: open(ip4, dgram, 0, "127.8.9.1:9999")},
 	{name: "UDP to loopback of IPv6", try: send(ip6, dgram, 0, 0, raw6("[::1]:9999"))},
+	{name: "the security module", try: judge},
 	{name: "a Unix socket", try: func() error { _, err := socket(unix.AF_UNIX, stream, 0); return err }},
 	{name: "listen", try: func() error {
 		s, err := socket(ip6, stream, 0)

@@ -33,7 +33,7 @@ func TestTheCommandAsItsUnitsRunIt(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	canary := Machine.Slice + "/doorward-canary.service"
+	canary := Machine.Slice + "/doorward-canary.service/payload"
 	if _, err := ground.MakeCgroup(canary); err != nil {
 		t.Fatal(err)
 	}

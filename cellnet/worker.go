@@ -75,11 +75,11 @@ func (p Paths) CanaryOfWorkers() error {
 		return err
 	}
 	defer k.Close()
-	id, err := ownCgroup(k, p.Workers)
+	_, unit, err := ownCgroup(k, p.Workers)
 	if err != nil {
 		return err
 	}
-	return p.sing(markTryingWorkers, id, "workers", func() error {
+	return p.sing(markTryingWorkers, unit, "workers", func() error {
 		if err := p.needPins(); err != nil {
 			return untried{err}
 		}
