@@ -104,7 +104,7 @@ func (p Paths) Canary() error {
 	if err != nil {
 		return err
 	}
-	return p.sing(markTrying, unit, "cells", func() error { return p.canary(id) })
+	return p.sing(markTrying, unit, "cells", func() error { return p.canary(id, unit) })
 }
 
 // sing has a canary try, counted by a mark of its own.
@@ -196,7 +196,7 @@ func (p Paths) marked(name string) (string, error) {
 	return string(b[:n]), nil
 }
 
-func (p Paths) canary(id uint64) error {
+func (p Paths) canary(id, unit uint64) error {
 	if err := p.gateHolds(); err != nil {
 		return err
 	}
@@ -206,6 +206,9 @@ func (p Paths) canary(id uint64) error {
 	if lsmRuns() {
 		if err := p.lsmHolds(); err != nil {
 			return err
+		}
+		if id == unit { // which is no session's place, where nothing is refused
+			return untried{errors.New("it runs in its unit's own cgroup, and is to run one below (DelegateSubgroup=)")}
 		}
 		for _, c := range lsmCanaries {
 			if err := refuses(c, p.Foreign); err != nil {
