@@ -12,4 +12,6 @@ package bpf
 
 //go:generate -command cc go tool bpf2go -target bpfel -cflags "-O2 -g -Wall -Werror -mcpu=v3 -Iheaders -I/usr/include/x86_64-linux-gnu"
 //go:generate cc Steer steer.c
+//go:generate cc Worker worker.c
+//go:generate cc Lsm lsm.c
 //go:generate cc -type opener_key -type opener -type refusal Gate gate.c

@@ -68,7 +68,7 @@ func TestTheObjectsAreWhatTheSourcesMake(t *testing.T) {
 
 // Every program has the names that this module finds it by, and its licence is one that the kernel gives its helpers to.
 func TestTheObjectsLoadIntoGo(t *testing.T) {
-	for name, load := range map[string]func() (*ebpf.CollectionSpec, error){"steer": LoadSteer, "gate": LoadGate} {
+	for name, load := range map[string]func() (*ebpf.CollectionSpec, error){"steer": LoadSteer, "gate": LoadGate, "worker": LoadWorker, "lsm": LoadLsm} {
 		spec, err := load()
 		if err != nil {
 			t.Fatal(err)

@@ -23,8 +23,9 @@
  */
 #include "doorward.h"
 
-/* Cookie of the machine's own network namespace, set before the programs are loaded. */
+/* Cookie of the machine's own network namespace, and the id of the slice's cgroup, set before the programs are loaded. */
 volatile const u64 host = 0;
+volatile const u64 slice = 0;
 
 #define LOGGED 100 /* refusals a second that are logged */
 
@@ -52,9 +53,8 @@ enum gate {
 	GATE_REASONS,
 };
 
-/* A connection as its client has it. An address of IPv4 is written as IPv6 has it. */
+/* A connection as its client has it, in its cell's network. An address of IPv4 is written as IPv6 has it. */
 struct opener_key {
-	u64 netns; /* cookie of the network namespace */
 	u8 addr[16];
 	u16 port;
 	u16 zero[3];
@@ -62,7 +62,7 @@ struct opener_key {
 
 /* Who opened it. */
 struct opener {
-	u64 cgroup;
+	u64 cgroup; /* of the session: the second below the slice, however deep below that the process is */
 	u64 start; /* of the process, nanoseconds since boot */
 	u32 tgid;
 	char comm[16];
@@ -72,7 +72,7 @@ struct opener {
 /* One line of the log of refusals. Of a packet there is no task to name, and of a socket no address. */
 struct refusal {
 	u64 when; /* nanoseconds since boot */
-	u64 cgroup;
+	u64 unit; /* cgroup of the cell's unit: the first below the slice; 0 where it could not be told */
 	u32 tgid;
 	u16 why;    /* enum gate */
 	u16 family; /* AF_ */
@@ -83,11 +83,19 @@ struct refusal {
 	char comm[16];
 };
 
-struct {
+/* One for each cell, so that none pushes out another's entries. The oldest of its own gives way; who is not written down is unknown. */
+struct of_cell {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__type(key, struct opener_key);
 	__type(value, struct opener);
-	__uint(max_entries, 65536); /* the oldest gives way; who is not written down is unknown to egress, which is allowed nothing */
+	__uint(max_entries, 16384);
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH_OF_MAPS);
+	__type(key, u64); /* cookie of the cell's network namespace */
+	__uint(max_entries, 1024);
+	__array(values, struct of_cell);
 } openers SEC(".maps");
 
 struct {
@@ -109,8 +117,10 @@ struct {
 	__uint(max_entries, 64 * 1024);
 } refusals SEC(".maps");
 
-/* So that the struct's layout is in the object, for Go. */
+/* So that the structs' layouts are in the object, for Go and for the loader. */
 const struct refusal *layout __attribute__((unused));
+const struct opener_key *layout_key __attribute__((unused));
+const struct opener *layout_opener __attribute__((unused));
 
 /* The second in which refusals are being logged, and how many. */
 static u64 second, logged;
@@ -157,10 +167,30 @@ static __always_inline struct refusal *refusal(enum gate why)
 	return r;
 }
 
+/* At which level of the tree of cgroups the slice is, which its id never changes; 0 until it was looked for. */
+static u32 level;
+
+/* The id of the task's cgroup that is so many below the slice, or 0 where it is not so deep. */
+static __always_inline u64 below(u32 n)
+{
+	u32 at = level;
+
+	if (!at) {
+		for (u32 i = 1; i < 16; i++) {
+			if (bpf_get_current_ancestor_cgroup_id(i) == slice) {
+				at = i;
+				break;
+			}
+		}
+		level = at;
+	}
+	return at ? bpf_get_current_ancestor_cgroup_id(at + n) : 0;
+}
+
 /* The task that runs the program, where one does. */
 static __always_inline void by_task(struct refusal *r)
 {
-	r->cgroup = bpf_get_current_cgroup_id();
+	r->unit = below(1);
 	r->tgid = bpf_get_current_pid_tgid() >> 32;
 	bpf_get_current_comm(r->comm, sizeof(r->comm));
 }
@@ -252,7 +282,9 @@ static __always_inline int tcp(struct bpf_sock_addr *ctx, bool v6)
 	if (!o)
 		return refuse_addr(ctx, GATE_NO_STORAGE, v6);
 	task = bpf_get_current_task_btf();
-	o->cgroup = bpf_get_current_cgroup_id();
+	o->cgroup = below(2);
+	if (!o->cgroup) /* of the unit itself, and so of no session */
+		o->cgroup = bpf_get_current_cgroup_id();
 	o->start = task->group_leader->start_boottime;
 	o->tgid = bpf_get_current_pid_tgid() >> 32;
 	/* Of the process, which says more than its threads' names; where that cannot be read, there is none. */
@@ -300,6 +332,8 @@ int gate_opened(struct bpf_sock_ops *ctx)
 {
 	struct opener_key key = {};
 	struct opener *o;
+	void *to;
+	u64 net;
 
 	if (ctx->op != BPF_SOCK_OPS_TCP_CONNECT_CB)
 		return 1;
@@ -312,13 +346,18 @@ int gate_opened(struct bpf_sock_ops *ctx)
 		count(GATE_NO_ENTRY);
 		return 1;
 	}
-	key.netns = bpf_get_netns_cookie(ctx);
+	net = bpf_get_netns_cookie(ctx);
+	to = bpf_map_lookup_elem(&openers, &net);
+	if (!to) { /* no cell's network */
+		count(GATE_NO_ENTRY);
+		return 1;
+	}
 	key.port = ctx->local_port;
 	if (ctx->family == AF_INET)
 		mapped(key.addr, ctx->local_ip4);
 	else
 		words(key.addr, ctx->local_ip6[0], ctx->local_ip6[1], ctx->local_ip6[2], ctx->local_ip6[3]);
-	if (bpf_map_update_elem(&openers, &key, o, BPF_ANY))
+	if (bpf_map_update_elem(to, &key, o, BPF_ANY))
 		count(GATE_NO_ENTRY);
 	return 1;
 }
@@ -388,14 +427,14 @@ int gate_option(struct bpf_sockopt *ctx)
 
 /* ---- packets ---- */
 
-/* Another task may run when a packet is sent or comes in: none is named, but the cgroup of its socket. */
+/* Another task may run when a packet is sent or comes in: none is named, but the cell of its socket. */
 static __always_inline int refuse_packet(struct __sk_buff *skb, enum gate why, u32 proto)
 {
 	struct refusal *r = refusal(why);
 
 	if (!r)
 		return REFUSE;
-	r->cgroup = bpf_skb_cgroup_id(skb);
+	r->unit = level ? bpf_skb_ancestor_cgroup_id(skb, level + 1) : 0;
 	r->family = skb->family;
 	r->proto = proto;
 	bpf_ringbuf_submit(r, 0);

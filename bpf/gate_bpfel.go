@@ -23,17 +23,16 @@ type GateOpener struct {
 }
 
 type GateOpenerKey struct {
-	_     structs.HostLayout
-	Netns uint64
-	Addr  [16]uint8
-	Port  uint16
-	Zero  [3]uint16
+	_    structs.HostLayout
+	Addr [16]uint8
+	Port uint16
+	Zero [3]uint16
 }
 
 type GateRefusal struct {
 	_      structs.HostLayout
 	When   uint64
-	Cgroup uint64
+	Unit   uint64
 	Tgid   uint32
 	Why    uint16
 	Family uint16
@@ -63,6 +62,9 @@ const (
 	GateProgGateSocket   = "gate_socket"
 	GateVarHost          = "host"
 	GateVarLayout        = "layout"
+	GateVarLayoutKey     = "layout_key"
+	GateVarLayoutOpener  = "layout_opener"
+	GateVarSlice         = "slice"
 )
 
 // LoadGate returns the embedded CollectionSpec for Gate.
@@ -132,8 +134,11 @@ type GateMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type GateVariableSpecs struct {
-	Host   *ebpf.VariableSpec `ebpf:"host"`
-	Layout *ebpf.VariableSpec `ebpf:"layout"`
+	Host         *ebpf.VariableSpec `ebpf:"host"`
+	Layout       *ebpf.VariableSpec `ebpf:"layout"`
+	LayoutKey    *ebpf.VariableSpec `ebpf:"layout_key"`
+	LayoutOpener *ebpf.VariableSpec `ebpf:"layout_opener"`
+	Slice        *ebpf.VariableSpec `ebpf:"slice"`
 }
 
 // GateObjects contains all objects after they have been loaded into the kernel.
@@ -175,8 +180,11 @@ func (m *GateMaps) Close() error {
 //
 // It can be passed to LoadGateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type GateVariables struct {
-	Host   *ebpf.Variable `ebpf:"host"`
-	Layout *ebpf.Variable `ebpf:"layout"`
+	Host         *ebpf.Variable `ebpf:"host"`
+	Layout       *ebpf.Variable `ebpf:"layout"`
+	LayoutKey    *ebpf.Variable `ebpf:"layout_key"`
+	LayoutOpener *ebpf.Variable `ebpf:"layout_opener"`
+	Slice        *ebpf.Variable `ebpf:"slice"`
 }
 
 // GatePrograms contains all programs after they have been loaded into the kernel.

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 	"unsafe"
@@ -17,6 +18,7 @@ import (
 	"github.com/doorward/doorward/bpf"
 	"github.com/doorward/doorward/cellnet/openers"
 	"github.com/doorward/doorward/internal/peer"
+	"github.com/doorward/doorward/internal/wire"
 	"golang.org/x/sys/unix"
 )
 
@@ -84,50 +86,153 @@ func udpTo(to netip.AddrPort, options []byte) error {
 	return unix.Sendmsg(s, []byte("canary"), oob, at, 0)
 }
 
-// errNotInSlice: the canary was started elsewhere, where it proves nothing and no wall is to hold it.
-var errNotInSlice = errors.New("it is tried below the slice of cells only: systemctl start doorward-canary.service")
+// untried: the canary could not try what it was to try, for want of something that a machine under load may want.
+type untried struct{ error }
 
-// Canary tries the walls, and freezes every cell where they do not hold, or where that cannot be told. A cell that was frozen so
-// is not let go by anybody: sockets that it opened meanwhile may be behind no wall. It is stopped and started again.
+func (u untried) Unwrap() error { return u.error }
+
+// Canary tries the walls, and freezes every cell where they do not hold. Where that cannot be told, because it could not be tried
+// or because the canary was ended (see Report), cells are frozen when it fails so the second time in a row. A cell that was frozen
+// so is not let go by anybody: sockets that it opened meanwhile may be behind no wall. It is stopped and started again.
 func (p Paths) Canary() error {
-	err := p.canary()
-	if err == nil || errors.Is(err, errNotInSlice) {
-		return err
-	}
-	return errors.Join(fmt.Errorf("the walls around cells do not hold, so all cells are frozen: %w", err), p.freezeCells())
-}
-
-func (p Paths) canary() error {
 	k, err := peer.Open()
 	if err != nil {
 		return err
 	}
 	defer k.Close()
-	id, err := p.ownCgroup(k)
+	id, unit, err := ownCgroup(k, p.Slice)
 	if err != nil {
 		return err
 	}
+	return p.sing(markTrying, unit, "cells", func() error { return p.canary(id, unit) })
+}
+
+// sing has a canary try, counted by a mark of its own.
+func (p Paths) sing(mark string, unit uint64, around string, try func() error) error {
+	times, err := p.begin(mark, unit)
+	if err == nil {
+		err = try()
+	}
+	if err == nil {
+		return p.mark(mark, "")
+	}
+	if errors.As(err, new(untried)) && times < failures {
+		return fmt.Errorf("the walls around %s could not be tried; if that fails again all cells are frozen: %w", around, err)
+	}
+	err = fmt.Errorf("the walls around %s do not hold, so all cells are frozen: %w", around, err)
+	return errors.Join(err, p.freezeCells(), p.mark(markSaid, err.Error()))
+}
+
+// failures in a row freeze the cells, where the canary could not tell.
+const failures = 2
+
+// Marks at the slice of cells, which are gone with it.
+const (
+	markTrying        = "trusted.doorward.trying" // how many canaries in a row have begun and not said that the walls hold
+	markTryingWorkers = "trusted.doorward.trying-workers"
+	markSaid          = "trusted.doorward.said" // what the last one said that froze the cells, until Report has told it
+	markOwn           = "trusted.doorward.own"  // cgroups of canaries since the last Report, whose refusals are nobody's
+	maxMark           = wire.MaxWallReason      // bytes of each
+)
+
+// begin counts the canary that begins, in the unit whose cgroup has that id.
+func (p Paths) begin(mark string, unit uint64) (times int, err error) {
+	own, err := p.marked(markOwn)
+	if err != nil {
+		return failures, err
+	}
+	if own = strings.TrimSpace(own + " " + strconv.FormatUint(unit, 10)); len(own) <= maxMark {
+		if err := p.mark(markOwn, own); err != nil {
+			return failures, err
+		}
+	}
+	s, err := p.marked(mark)
+	if err != nil {
+		return failures, err
+	}
+	if s != "" {
+		if times, err = strconv.Atoi(s); err != nil {
+			return failures, err
+		}
+	}
+	times = min(times+1, failures)
+	return times, p.mark(mark, strconv.Itoa(times))
+}
+
+// mark sets a mark at the slice, or takes it away.
+func (p Paths) mark(name, value string) error {
+	dir, _, err := p.slice()
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if value == "" {
+		if err := unix.Fremovexattr(int(dir.Fd()), name); err != nil && !errors.Is(err, unix.ENODATA) {
+			return fmt.Errorf("take the mark %s from the slice of cells: %w", name, err)
+		}
+		return nil
+	}
+	if err := unix.Fsetxattr(int(dir.Fd()), name, []byte(value[:min(len(value), maxMark)]), 0); err != nil {
+		return fmt.Errorf("set the mark %s at the slice of cells: %w", name, err)
+	}
+	return nil
+}
+
+// marked reads a mark; empty where there is none.
+func (p Paths) marked(name string) (string, error) {
+	dir, _, err := p.slice()
+	if err != nil {
+		return "", err
+	}
+	defer dir.Close()
+	b := make([]byte, maxMark)
+	n, err := unix.Fgetxattr(int(dir.Fd()), name, b)
+	if errors.Is(err, unix.ENODATA) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the mark %s of the slice of cells: %w", name, err)
+	}
+	return string(b[:n]), nil
+}
+
+func (p Paths) canary(id, unit uint64) error {
 	if err := p.gateHolds(); err != nil {
 		return err
 	}
 	if err := p.steeringHolds(); err != nil {
 		return err
 	}
+	if lsmRuns() {
+		if err := p.lsmHolds(); err != nil {
+			return err
+		}
+		if id == unit { // which is no session's place, where nothing is refused
+			return untried{errors.New("it runs in its unit's own cgroup, and is to run one below (DelegateSubgroup=)")}
+		}
+		for _, c := range lsmCanaries {
+			if err := refuses(c, p.Foreign); err != nil {
+				return err
+			}
+		}
+	}
 	host := canary{"a socket in the machine's own network", "host", func() error {
 		return closed(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
 	}}
-	if err := p.refuses(host); err != nil {
+	if err := refuses(host, p.Gated); err != nil {
 		return err
 	}
-	return inThread(func() error {
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("make a network for the canaries: %w", err)
-		}
+	ns, err := openNamespace(p.netns(canaryNet))
+	if err != nil {
+		return untried{fmt.Errorf("open the canaries' network, which doorward-bpf.service makes: %w", err)}
+	}
+	defer ns.Close()
+	return within(ns, func() error {
 		if err := configure(); err != nil {
-			return err
+			return untried{err}
 		}
 		for _, c := range canaries {
-			if err := p.refuses(c); err != nil {
+			if err := refuses(c, p.Gated); err != nil {
 				return err
 			}
 		}
@@ -135,16 +240,22 @@ func (p Paths) canary() error {
 	})
 }
 
-// refuses tries one canary.
-func (p Paths) refuses(c canary) error {
-	before, err := p.Gated()
+// refuses tries one canary, whose refusal counted is to tell.
+func refuses(c canary, counted func() (map[string]uint64, error)) error {
+	before, err := counted()
 	if err != nil {
 		return err
 	}
-	if err := c.try(); !errors.Is(err, unix.EPERM) {
+	err = c.try()
+	for _, wants := range []error{unix.ENOMEM, unix.ENOBUFS, unix.EMFILE, unix.ENFILE, unix.EAGAIN} {
+		if errors.Is(err, wants) {
+			return untried{fmt.Errorf("try %s: %w", c.name, err)}
+		}
+	}
+	if !errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("%s got through (%v)", c.name, err)
 	}
-	after, err := p.Gated()
+	after, err := counted()
 	if err != nil {
 		return err
 	}
@@ -159,27 +270,27 @@ func (p Paths) refuses(c canary) error {
 func (p Paths) steersAndTells(cgroup uint64) error {
 	coll, err := loadSteer(nil)
 	if err != nil {
-		return err
+		return untried{err}
 	}
 	defer coll.Close()
 	ns, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
-		return err
+		return untried{err}
 	}
 	defer ns.Close()
 	l, err := link.AttachNetNs(int(ns.Fd()), coll.Programs[bpf.SteerProgSteer])
 	if err != nil {
-		return fmt.Errorf("steer the canaries' network: %w", err)
+		return untried{fmt.Errorf("steer the canaries' network: %w", err)}
 	}
 	defer l.Close()
-	who, err := openers.Open(p.BPF + openersPin)
+	who, err := openers.Open(p.BPF + canaryPin)
 	if err != nil {
 		return err
 	}
 	defer who.Close()
 	ln, err := listenInThread()
 	if err != nil {
-		return fmt.Errorf("listen in the canaries' network: %w", err)
+		return untried{fmt.Errorf("listen in the canaries' network: %w", err)}
 	}
 	defer ln.Close()
 	raw, err := ln.SyscallConn()
@@ -189,7 +300,7 @@ func (p Paths) steersAndTells(cgroup uint64) error {
 	var put error
 	err = raw.Control(func(fd uintptr) { put = coll.Maps[bpf.SteerMapListener].Put(uint32(0), uint64(fd)) })
 	if err = errors.Join(err, put); err != nil {
-		return fmt.Errorf("put the canaries' listener into its slot: %w", err)
+		return untried{fmt.Errorf("put the canaries' listener into its slot: %w", err)}
 	}
 	for _, to := range []string{"198.18.0.9:443", "[2001:db8::9]:443"} {
 		if err := arrives(ln, who, netip.MustParseAddrPort(to), cgroup); err != nil {
@@ -228,7 +339,7 @@ func arrives(ln *net.TCPListener, who *openers.Openers, to netip.AddrPort, cgrou
 	}
 	s, err := ln.AcceptTCP()
 	if err != nil {
-		return err
+		return untried{err}
 	}
 	defer s.Close()
 	have := s.LocalAddr().(*net.TCPAddr).AddrPort()
@@ -245,26 +356,36 @@ func arrives(ln *net.TCPListener, who *openers.Openers, to netip.AddrPort, cgrou
 	return nil
 }
 
-// ownCgroup is the id of the cgroup that this process is in, which has to be below the slice.
-func (p Paths) ownCgroup(k *peer.Kernel) (uint64, error) {
+// ownCgroup is the id of the cgroup that this process is in, which has to be below slice, and that of its unit's, the first below.
+func ownCgroup(k *peer.Kernel, slice string) (own, unit uint64, err error) {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	for line := range strings.Lines(string(b)) {
 		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
-		if !ok || !strings.HasPrefix(path, p.Slice+"/") {
+		if !ok || !strings.HasPrefix(path, slice+"/") {
 			continue
 		}
-		dir, err := k.Cgroup(path)
-		if err != nil {
-			return 0, err
+		if own, err = cgroupID(k, path); err != nil {
+			return 0, 0, err
 		}
-		defer dir.Close()
-		var st unix.Stat_t
-		return st.Ino, errors.Join(unix.Fstat(int(dir.Fd()), &st))
+		first, _, _ := strings.Cut(strings.TrimPrefix(path, slice+"/"), "/")
+		unit, err = cgroupID(k, slice+"/"+first)
+		return own, unit, err
 	}
-	return 0, errNotInSlice
+	return 0, 0, errNotInSlice
+}
+
+func cgroupID(k *peer.Kernel, path string) (uint64, error) {
+	dir, err := k.Cgroup(path)
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close()
+	var st unix.Stat_t
+	err = unix.Fstat(int(dir.Fd()), &st)
+	return st.Ino, err
 }
 
 // steeringHolds says whether steering is attached to each cell's network that has a name.
@@ -275,7 +396,7 @@ func (p Paths) steeringHolds() error {
 	}
 	for _, name := range names {
 		cell := strings.TrimPrefix(name, p.netns(""))
-		if checkName(cell) != nil {
+		if wire.CellName(cell) != nil {
 			continue // of somebody else
 		}
 		ns, err := openNamespace(name)

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/test/ground"
 	"golang.org/x/sys/unix"
 )
@@ -66,7 +68,7 @@ func TestACanaryThatGetsThroughFreezesTheCells(t *testing.T) {
 	p := paths(t)
 	cell(t, p, "work")
 	frozen, thaw := aCell(t, p)
-	canary := p.Slice + "/doorward-canary.service"
+	canary := p.Slice + "/doorward-canary.service/payload"
 	if said := sing(t, p, canary); said != "" || frozen() {
 		t.Fatalf("control: with all walls it says %q; frozen: %v", said, frozen())
 	}
@@ -124,7 +126,7 @@ func TestWallsThatAreGoneFreezeTheCells(t *testing.T) {
 	p := paths(t)
 	cell(t, p, "work")
 	frozen, thaw := aCell(t, p)
-	canary := p.Slice + "/doorward-canary.service"
+	canary := p.Slice + "/doorward-canary.service/payload"
 	if said := sing(t, p, p.beside()); said != errNotInSlice.Error() || frozen() {
 		t.Errorf("elsewhere it says %q; frozen: %v", said, frozen())
 	}
@@ -156,6 +158,138 @@ func TestWallsThatAreGoneFreezeTheCells(t *testing.T) {
 	}
 }
 
+// nobody is told what a canary says.
+func nobody(*wire.CanaryReq) error { return nil }
+
+// What froze the cells is told until it was heard, and so is what the walls refused a cell, added up; what they refused a canary is
+// not. A refusal that was told is not told again.
+func TestWhatIsRefusedIsTold(t *testing.T) {
+	p := paths(t)
+	ns := cell(t, p, "work")
+	canary := p.Slice + "/doorward-canary.service/payload"
+	tell := func(err error) (heard *wire.CanaryReq) {
+		t.Helper()
+		if got := p.Report(func(req *wire.CanaryReq) error { heard = req; return err }); !errors.Is(got, err) {
+			t.Errorf("%v, want %v", got, err)
+		}
+		return heard
+	}
+	if said := sing(t, p, canary); said != "" {
+		t.Fatal(said)
+	}
+	if heard := tell(nil); heard != nil {
+		t.Errorf("of a canary that sang: %+v", heard)
+	}
+	for _, name := range []string{"UDP", "UDP", "source route, TCP"} {
+		probeIn(t, p.within(), ns, name).end() // before the cell is frozen
+	}
+	want := []wire.WallRefusal{
+		{Cell: "work", Why: "option", Type: unix.SOL_IP, Proto: unix.IP_OPTIONS, Count: 1},
+		{Cell: "work", Why: "udp", Family: ip4, Type: dgram, Proto: unix.IPPROTO_UDP, Port: 443, Count: 2},
+	}
+	if heard := tell(nil); heard == nil || !slices.Equal(heard.Refused, want) || heard.Failed != "" || heard.Unlisted != 0 {
+		t.Errorf("%+v", heard)
+	}
+	if heard := tell(nil); heard != nil {
+		t.Errorf("again: %+v", heard)
+	}
+	hollow(t, p, "gate-send4", ebpf.AttachCGroupUDP4Sendmsg)
+	if said := sing(t, p, canary); said == "" {
+		t.Fatal("control: it sings")
+	}
+	gone := errors.New("sentinel is away")
+	for _, err := range []error{gone, nil} {
+		if heard := tell(err); heard == nil || !strings.Contains(heard.Failed, "UDP to port 443 got through") {
+			t.Errorf("%+v", heard)
+		}
+	}
+	if heard := tell(nil); heard != nil {
+		t.Errorf("again: %+v", heard)
+	}
+}
+
+// A canary that could not try, or was ended before it could say anything, freezes the cells when that happens the second time in a
+// row. One between them that sings begins the count anew.
+func TestACanaryThatCannotTryFreezesTheSecondTime(t *testing.T) {
+	p := paths(t)
+	frozen, thaw := aCell(t, p)
+	canary := p.Slice + "/doorward-canary.service/payload"
+	fails := func(want bool, when string) {
+		t.Helper()
+		if said := sing(t, p, canary); !strings.Contains(said, "the canaries' network") || frozen() != want {
+			t.Errorf("%s it says %q; frozen: %v", when, said, frozen())
+		}
+		if err := p.Report(nobody); err != nil || frozen() != want {
+			t.Errorf("%s, behind it: %v; frozen: %v", when, err, frozen())
+		}
+	}
+	ended := func(want bool, when string) {
+		t.Helper()
+		if _, err := p.begin(markTrying, 7); err != nil { // and then it is killed
+			t.Fatal(err)
+		}
+		if err := p.Report(nobody); err != nil || frozen() != want {
+			t.Errorf("%s: %v; frozen: %v", when, err, frozen())
+		}
+	}
+	sings := func() {
+		t.Helper()
+		if err := p.Gate(); err != nil {
+			t.Fatal(err)
+		}
+		if said := sing(t, p, canary); said != "" || frozen() {
+			t.Errorf("control: it says %q; frozen: %v", said, frozen())
+		}
+		if err := p.Report(nobody); err != nil || frozen() {
+			t.Errorf("control: %v; frozen: %v", err, frozen())
+		}
+	}
+	if err := p.unname(canaryNet); err != nil {
+		t.Fatal(err)
+	}
+	fails(false, "at first")
+	sings()
+	if err := p.unname(canaryNet); err != nil {
+		t.Fatal(err)
+	}
+	fails(false, "at first again")
+	fails(true, "the second time")
+	thaw()
+	sings()
+	ended(false, "one is ended")
+	ended(true, "two are ended")
+	thaw()
+	sings()
+}
+
+// The canary's network is there before it, and the same each time: a cell that uses up how many networks there may be keeps none from
+// singing.
+func TestTheCanaryMakesNoNetwork(t *testing.T) {
+	p := paths(t)
+	number := func() uint64 {
+		t.Helper()
+		ns, err := openNamespace(p.netns(canaryNet))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ns.Close()
+		var st unix.Stat_t
+		if err := unix.Fstat(int(ns.Fd()), &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Ino
+	}
+	before := number()
+	for range 2 {
+		if said := sing(t, p, p.Slice+"/doorward-canary.service/payload"); said != "" {
+			t.Error(said)
+		}
+		if err := p.Gate(); err != nil || number() != before {
+			t.Errorf("%v; it was network %d and is %d", err, before, number())
+		}
+	}
+}
+
 // A cell that is being started or stopped is no wall that is gone.
 func TestACanaryBesideStartsAndStops(t *testing.T) {
 	p := paths(t)
@@ -170,7 +304,7 @@ func TestACanaryBesideStartsAndStops(t *testing.T) {
 		}
 		ended <- nil
 	}()
-	if said := sing(t, p, p.Slice+"/doorward-canary.service"); said != "" || frozen() {
+	if said := sing(t, p, p.Slice+"/doorward-canary.service/payload"); said != "" || frozen() {
 		t.Errorf("it says %q; frozen: %v", said, frozen())
 	}
 	for {

@@ -24,7 +24,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/doorward/doorward/internal/wire"
 	"golang.org/x/sys/unix"
@@ -35,14 +34,14 @@ type Paths struct {
 	Netns string // names of network namespaces, as ip-netns(8) has them; ends with a slash
 	BPF   string // the file system of the pins; ends with a slash
 	Slice string // cgroup of all cells, from the root
-	Group string // who reads the pins that egress needs, besides root; none where there is no such group
+	// Workers is the cgroup of all workers.
+	Workers string
+	Group   string // who reads the pins that egress needs, besides root; none where there is no such group
 }
 
-// openersPin is the name of the map of package openers.
-const openersPin = "openers"
-
 // Machine is the machine's own.
-var Machine = Paths{Netns: "/run/netns/", BPF: wire.BPFDir, Slice: "/doorward.slice/doorward-cells.slice", Group: "doorward-egress"}
+var Machine = Paths{Netns: "/run/netns/", BPF: wire.BPFDir, Slice: "/doorward.slice/doorward-cells.slice",
+	Workers: "/doorward.slice/doorward-workers.slice", Group: "doorward-egress"}
 
 // Main runs `cellnet` with the words behind its name, and returns its exit code: 0, 1 with one line that says what failed, or 2
 // for words that it does not know.
@@ -54,6 +53,10 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		err = Machine.Gate()
 	case len(args) == 1 && args[0] == "canary":
 		err = Machine.Canary()
+	case len(args) == 2 && args[0] == "canary" && args[1] == "workers":
+		err = Machine.CanaryOfWorkers()
+	case len(args) == 1 && args[0] == "report":
+		err = Machine.Report(tellSentinel)
 	case len(args) == 1 && args[0] == "counts":
 		err = Machine.Counts(stdout)
 	case len(args) == 2 && args[0] == "cell":
@@ -61,7 +64,8 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	case len(args) == 3 && args[0] == "cell" && args[2] == "--stop":
 		err = Machine.StopCell(args[1])
 	default:
-		fmt.Fprintln(stderr, "usage: cellnet bpf | canary | counts | cell NAME [--stop]\nSystemd runs it, see: man doorward")
+		fmt.Fprintln(stderr, "usage: cellnet bpf | canary [workers] | report | counts | cell NAME [--stop]\n"+
+			"Systemd runs it, see: man doorward")
 		return 2
 	}
 	if err != nil {
@@ -77,7 +81,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 // Postconditions: the namespace has its name, lo alone is up in it, every address is local, and steering is attached to this very
 // namespace. The listener's slot is as it was, and empty where there was none.
 func (p Paths) Cell(name string) error {
-	if err := checkName(name); err != nil {
+	if err := wire.CellName(name); err != nil {
 		return err
 	}
 	if err := p.gateHolds(); err != nil {
@@ -94,6 +98,9 @@ func (p Paths) Cell(name string) error {
 	if err := p.steer(name, ns); err != nil {
 		return fmt.Errorf("steer the network of cell %s: %w", name, err)
 	}
+	if err := p.attribute(p.BPF+name+"/openers", ns); err != nil {
+		return fmt.Errorf("have it told who connects in cell %s: %w", name, err)
+	}
 	if named {
 		return nil
 	}
@@ -106,7 +113,7 @@ func (p Paths) Cell(name string) error {
 // StopCell takes the name of a cell's network away, and its pins. What still runs in the network keeps it, with lo alone and
 // without steering, so that all it reaches is itself. What is gone already is no error.
 func (p Paths) StopCell(name string) error {
-	if err := checkName(name); err != nil {
+	if err := wire.CellName(name); err != nil {
 		return err
 	}
 	err := errors.Join(p.unname(name), p.forget(name)) // in this order: what has the name is steered, as canaries look
@@ -125,6 +132,22 @@ func (p Paths) Counts(w io.Writer) error {
 	}
 	if err := writeCounts(w, "gate", gated); err != nil {
 		return err
+	}
+	denied, err := p.Denied()
+	if err != nil {
+		return err
+	}
+	if err := writeCounts(w, "workers", denied); err != nil {
+		return err
+	}
+	if lsmRuns() {
+		foreign, err := p.Foreign()
+		if err != nil {
+			return err
+		}
+		if err := writeCounts(w, "sessions", foreign); err != nil {
+			return err
+		}
 	}
 	cells, err := filepath.Glob(p.BPF + "*/steered")
 	if err != nil {
@@ -154,17 +177,6 @@ func writeCounts(w io.Writer, of string, counts map[string]uint64) error {
 
 // netns is the name of a cell's network namespace.
 func (p Paths) netns(cell string) string { return p.Netns + "doorward-" + cell }
-
-// checkName refuses what names no cell: the name becomes part of paths.
-func checkName(name string) error {
-	if name == "" || len(name) > 32 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
-		return fmt.Errorf("%q names no cell: a cell's name is 1 to 32 of a-z and 0-9", name)
-	}
-	if name == openersPin {
-		return fmt.Errorf("a cell cannot be called %q, since a map of Doorward's is: choose another name", name)
-	}
-	return nil
-}
 
 // gid is the group of the pins' readers, or root's where this machine has none: then root alone reads them.
 func (p Paths) gid() (int, error) {

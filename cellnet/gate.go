@@ -10,7 +10,11 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"path"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -21,12 +25,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hooks are the programs of the gate and where they are attached. Their links are pinned below the names of the programs with
-// dashes, which no cell's name has.
-var hooks = []struct {
+// hook is where a program is attached, and the name that its link is pinned by.
+type hook struct {
 	program, pin string
 	at           ebpf.AttachType
-}{
+}
+
+// hooks are the programs of the gate and where they are attached. Their links are pinned below the names of the programs with
+// dashes, which no cell's name has.
+var hooks = []hook{
 	{bpf.GateProgGateSocket, "gate-socket", ebpf.AttachCGroupInetSockCreate},
 	{bpf.GateProgGateConnect4, "gate-connect4", ebpf.AttachCGroupInet4Connect},
 	{bpf.GateProgGateConnect6, "gate-connect6", ebpf.AttachCGroupInet6Connect},
@@ -66,11 +73,11 @@ func (p Paths) gate() error {
 	if err != nil {
 		return err
 	}
-	host, err := hostNetwork()
+	host, err := cookie() // of the unit, which has none of its own
 	if err != nil {
 		return fmt.Errorf("tell the machine's own network from cells': %w", err)
 	}
-	if err := spec.Variables["host"].Set(host); err != nil {
+	if err := errors.Join(spec.Variables[bpf.GateVarHost].Set(host), spec.Variables[bpf.GateVarSlice].Set(id)); err != nil {
 		return err
 	}
 	pins := map[string]string{bpf.GateMapOpeners: p.BPF + openersPin, bpf.GateMapOpening: p.BPF + "gate-opening",
@@ -85,6 +92,26 @@ func (p Paths) gate() error {
 		return fmt.Errorf("load the programs; does this kernel permit it (6.8 or newer with BTF, root, no lockdown): %w", err)
 	}
 	defer coll.Close()
+	if err := p.hang(hooks, coll, slice, id); err != nil {
+		return err
+	}
+	if err := pinNew(coll, old, pins); err != nil {
+		return err
+	}
+	if err := p.workers(); err != nil {
+		return fmt.Errorf("leave workers no network: %w", err)
+	}
+	if err := p.lsm(); err != nil {
+		return fmt.Errorf("refuse what sessions of cells may not: %w", err)
+	}
+	if err := p.sweep(pins); err != nil {
+		return err
+	}
+	return p.canaryNetwork()
+}
+
+// hang attaches programs to a slice, of that id.
+func (p Paths) hang(hooks []hook, coll *ebpf.Collection, slice *os.File, id uint64) error {
 	for _, h := range hooks {
 		prog := coll.Programs[h.program]
 		on := func(i *link.Info) bool { return i.Cgroup() != nil && i.Cgroup().CgroupId == id }
@@ -96,13 +123,54 @@ func (p Paths) gate() error {
 			return err
 		}
 	}
-	if err := freeze(coll.Maps[bpf.GateMapOpeners]); err != nil {
+	return nil
+}
+
+// sweep takes away what another version of Doorward pinned for all cells and this one does not have: its programs are replaced.
+func (p Paths) sweep(pins map[string]string) error {
+	ours := map[string]bool{canaryPin: true, workerCounts: true, lsmCounts: true}
+	for _, h := range slices.Concat(hooks, workerHooks, lsmHooks) {
+		ours[h.pin] = true
+	}
+	for _, path := range pins {
+		ours[filepath.Base(path)] = true
+	}
+	all, err := os.ReadDir(p.BPF)
+	if err != nil {
 		return err
 	}
-	if err := pinNew(coll, old, pins); err != nil {
-		return err
+	for _, e := range all {
+		if e.IsDir() || ours[e.Name()] || strings.Contains(e.Name(), ".") { // the kernel's own there have a dot
+			continue
+		}
+		if err := os.Remove(p.BPF + e.Name()); err != nil {
+			return err
+		}
 	}
-	return p.share(p.BPF+openersPin, 0o640) // root opens it for writing, which freeze forbids, to run again
+	return nil
+}
+
+// The canary's network, which stays, so that nobody keeps it from having one; and its own map of who opened what. No cell has a
+// name that begins with a dash.
+const (
+	canaryNet = "-canary"
+	canaryPin = "gate-canary"
+)
+
+// canaryNetwork makes the network in which the walls are tried, as a cell's is.
+func (p Paths) canaryNetwork() error {
+	ns, named, err := p.namespace(canaryNet)
+	if err != nil {
+		return fmt.Errorf("make the network of the canary: %w", err)
+	}
+	defer ns.Close()
+	if err := errors.Join(within(ns, configure), p.attribute(p.BPF+canaryPin, ns)); err != nil {
+		return fmt.Errorf("make the network of the canary: %w", err)
+	}
+	if named {
+		return nil
+	}
+	return p.name(canaryNet, ns)
 }
 
 // gateHolds says whether every program of the gate is attached to the slice that is there now.
@@ -110,38 +178,48 @@ func (p Paths) gateHolds() error {
 	if err := p.needPins(); err != nil {
 		return err
 	}
-	slice, id, err := p.slice()
+	return p.hangs(hooks, p.Slice)
+}
+
+// hangs says whether programs are attached to the slice that is there now.
+func (p Paths) hangs(hooks []hook, cgroup string) error {
+	slice, id, err := openSlice(cgroup)
 	if err != nil {
 		return err
 	}
 	_ = slice.Close()
 	for _, h := range hooks {
 		l, err := link.LoadPinnedLink(p.BPF+h.pin, nil)
+		if errors.Is(err, os.ErrNotExist) { // as at an upgrade, until that unit has restarted
+			return untried{fmt.Errorf("the program %s is not there; restart doorward-bpf.service: %w", h.pin, err)}
+		}
 		if err != nil {
-			return fmt.Errorf("the gate's %s is not there; restart doorward-bpf.service: %w", h.pin, err)
+			return fmt.Errorf("open the program %s: %w", h.pin, err)
 		}
 		info, err := l.Info()
 		_ = l.Close()
 		if err != nil {
-			return fmt.Errorf("look at the gate's %s: %w", h.pin, err)
+			return fmt.Errorf("look at the program %s: %w", h.pin, err)
 		}
 		if c := info.Cgroup(); c == nil || c.CgroupId != id || uint32(c.AttachType) != uint32(h.at) {
-			return fmt.Errorf("the gate's %s is not on the slice of cells, which was made again: restart doorward-bpf.service", h.pin)
+			return fmt.Errorf("the program %s is not on its slice, which was made again: restart doorward-bpf.service", h.pin)
 		}
 	}
 	return nil
 }
 
-// slice opens the cgroup of the slice and tells its id.
-func (p Paths) slice() (*os.File, uint64, error) {
+// slice opens the cgroup of the slice of cells and tells its id.
+func (p Paths) slice() (*os.File, uint64, error) { return openSlice(p.Slice) }
+
+func openSlice(cgroup string) (*os.File, uint64, error) {
 	k, err := peer.Open() // it finds the mount of cgroup2
 	if err != nil {
 		return nil, 0, err
 	}
 	defer k.Close()
-	dir, err := k.Cgroup(p.Slice)
+	dir, err := k.Cgroup(cgroup)
 	if err != nil {
-		return nil, 0, fmt.Errorf("open the cgroup of all cells; start doorward-cells.slice: %w", err)
+		return nil, 0, fmt.Errorf("open the cgroup %s; start %s: %w", cgroup, path.Base(cgroup), err)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
@@ -151,14 +229,98 @@ func (p Paths) slice() (*os.File, uint64, error) {
 	return dir, st.Ino, nil
 }
 
-// hostNetwork is the cookie of the network namespace that this process is in, which is the machine's own.
-func hostNetwork() (uint64, error) {
+// cookie is the number of the network namespace that the thread is in.
+func cookie() (uint64, error) {
 	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, err
 	}
 	defer unix.Close(s)
 	return unix.GetsockoptUint64(s, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+}
+
+// openersPin is the map of maps by which the gate finds, for a network, where to write down who opens connections in it.
+const openersPin = "gate-openers"
+
+// attribute has the gate write down who opens connections in the network ns, in a map pinned at pin, which the readers' group may
+// read and nobody may write but the gate.
+func (p Paths) attribute(pin string, ns *os.File) error {
+	spec, err := bpf.LoadGate()
+	if err != nil {
+		return err
+	}
+	net := uint64(0)
+	if err := within(ns, func() (err error) { net, err = cookie(); return err }); err != nil {
+		return fmt.Errorf("ask for the network's number: %w", err)
+	}
+	all, err := ebpf.LoadPinnedMap(p.BPF+openersPin, nil)
+	if err != nil {
+		return fmt.Errorf("open the gate's map; restart doorward-bpf.service: %w", err)
+	}
+	defer all.Close()
+	m, err := shaped(spec.Maps[bpf.GateMapOpeners].InnerMap, pin)
+	if err != nil {
+		return err
+	}
+	fresh := m == nil
+	if fresh {
+		if m, err = ebpf.NewMap(spec.Maps[bpf.GateMapOpeners].InnerMap); err != nil {
+			return err
+		}
+	}
+	defer m.Close()
+	if err := freeze(m); err != nil {
+		return err
+	}
+	if err := all.Put(net, m); err != nil {
+		return fmt.Errorf("name it to the gate: %w", err)
+	}
+	if fresh {
+		if err := pinOver(m, pin); err != nil {
+			return err
+		}
+	}
+	return p.share(pin, 0o640) // root opens it for writing, which freeze forbids, to run again
+}
+
+// unattribute has the gate forget the map that is pinned at pin, whichever network it was of.
+func (p Paths) unattribute(pin string) error {
+	m, err := ebpf.LoadPinnedMap(pin, &ebpf.LoadPinOptions{ReadOnly: true})
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	info, err := m.Info()
+	if err != nil {
+		return err
+	}
+	id, ok := info.ID()
+	if !ok {
+		return errors.New("the kernel does not number maps")
+	}
+	all, err := ebpf.LoadPinnedMap(p.BPF+openersPin, nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	var net uint64
+	var of uint32
+	for i := all.Iterate(); i.Next(&net, &of); {
+		if of != uint32(id) {
+			continue
+		}
+		if err := all.Delete(net); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
+		return nil
+	}
+	return nil
 }
 
 // freeze has the kernel take no more writes to a map but those of programs: nobody who may read it can make entries up.
@@ -183,7 +345,7 @@ func (p Paths) Gated() (map[string]uint64, error) { return counts(p.BPF+"gate-co
 type Refusal struct {
 	Boot    time.Duration // since boot
 	Why     string        // one of those of Gated
-	Cgroup  uint64        // of the task, or of the packet's socket
+	Unit    uint64        // cgroup of the cell's unit, or 0
 	PID     uint32        // of the task, as the machine numbers it; 0 for a packet
 	Program string        // its comm, which the cell chooses; empty for a packet
 	Family  uint16        // AF_, or 0 for an option
@@ -235,7 +397,7 @@ func parseRefusal(b []byte) (Refusal, error) {
 		comm = append(comm, byte(c))
 	}
 	comm, _, _ = bytes.Cut(comm, []byte{0})
-	out := Refusal{Boot: time.Duration(raw.When), Why: reasons[raw.Why], Cgroup: raw.Cgroup, PID: raw.Tgid,
+	out := Refusal{Boot: time.Duration(raw.When), Why: reasons[raw.Why], Unit: raw.Unit, PID: raw.Tgid,
 		Program: string(bytes.ToValidUTF8(comm, []byte("\uFFFD"))), Family: raw.Family, Type: raw.Type, Proto: raw.Proto}
 	if at := netip.AddrFrom16(raw.Addr).Unmap(); !at.IsUnspecified() || raw.Port != 0 {
 		out.To = netip.AddrPortFrom(at, raw.Port)

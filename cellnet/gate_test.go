@@ -26,6 +26,7 @@ import (
 	"github.com/doorward/doorward/cellnet/listener"
 	"github.com/doorward/doorward/cellnet/openers"
 	"github.com/doorward/doorward/cellnet/pinned"
+	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/test/ground"
 	"golang.org/x/sys/unix"
 )
@@ -145,7 +146,7 @@ func TestWhoOpenedAConnection(t *testing.T) {
 	p := paths(t)
 	ns := cell(t, p, "work")
 	ln := egress(t, p, "work", ns)
-	who, err := openers.Open(p.BPF + "openers")
+	who, err := openers.Open(p.BPF + "work/openers")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +191,7 @@ func TestManyConnectionsFillNothing(t *testing.T) {
 	p := paths(t)
 	ns := cell(t, p, "work")
 	ln := egress(t, p, "work", ns)
-	who, err := openers.Open(p.BPF + openersPin)
+	who, err := openers.Open(p.BPF + "work/openers")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,6 +248,8 @@ var others = []attempt{
 	{name: "a socket", try: func() error { _, err := socket(ip4, stream, 0); return err }},
 	{name: "UDP to loopback", try: open(ip4, dgram, 0, "127.8.9.1:9999")},
 	{name: "UDP to loopback of IPv6", try: send(ip6, dgram, 0, 0, raw6("[::1]:9999"))},
+	{name: "the security module", try: judge},
+	{name: "a Unix socket", try: func() error { _, err := socket(unix.AF_UNIX, stream, 0); return err }},
 	{name: "listen", try: func() error {
 		s, err := socket(ip6, stream, 0)
 		if err != nil {
@@ -275,6 +278,7 @@ var others = []attempt{
 		return l.Detach()
 	}},
 	{name: "canary", try: func() error { return Paths{Netns: os.Args[1], BPF: os.Args[2], Slice: os.Args[3]}.Canary() }},
+	{name: "canary of workers", try: func() error { return Paths{BPF: os.Args[1], Slice: os.Args[2], Workers: os.Args[3]}.CanaryOfWorkers() }},
 	{name: "a network of its own", try: func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return err
@@ -287,21 +291,8 @@ var others = []attempt{
 		}
 		return open(ip4, dgram, 0, "9.0.0.1:53")()
 	}},
-	{name: "many connections", try: func() error {
-		for i := range many {
-			s, err := unix.Socket(ip4, stream|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				return fmt.Errorf("socket %d: %w", i, err)
-			}
-			_ = unix.SetsockoptLinger(s, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // and so no port waits
-			_, at := sockaddr(fmt.Sprintf("198.18.%d.%d:443", 1+i>>8&63, i&255))                  // ports are counted by destination
-			if err := unix.Connect(s, at); err != nil {
-				return fmt.Errorf("connect %d: %w", i, err)
-			}
-			_ = unix.Close(s)
-		}
-		return nil
-	}},
+	{name: "many connections", try: func() error { return connections(many) }},
+	{name: "more connections than a map holds", try: func() error { return connections(fill) }},
 	{name: "flood", try: func() error {
 		for range flood - 1 {
 			_ = send(ip4, dgram, 0, 0, raw4(ip4, "9.0.0.99:443"))()
@@ -312,8 +303,26 @@ var others = []attempt{
 
 const (
 	flood = 800
-	many  = 100_000 // more than the map of openers holds
+	many  = 100_000
+	fill  = 30_000 // more than a map of who opened what holds
 )
+
+// connections opens and closes so many connections, one behind the other.
+func connections(n int) error {
+	for i := range n {
+		s, err := unix.Socket(ip4, stream|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("socket %d: %w", i, err)
+		}
+		_ = unix.SetsockoptLinger(s, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // and so no port waits
+		_, at := sockaddr(fmt.Sprintf("198.18.%d.%d:443", 1+i>>8&63, i&255))                  // ports are counted by destination
+		if err := unix.Connect(s, at); err != nil {
+			return fmt.Errorf("connect %d: %w", i, err)
+		}
+		_ = unix.Close(s)
+	}
+	return nil
+}
 
 // byID asks for what the kernel has loaded by its number, of which it has some among the first.
 func byID(call int) func() error {
@@ -442,12 +451,12 @@ func TestTheLogOfRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	c := probeIn(t, p.within(), ns, "UDP to a mapped address")
+	probeIn(t, p.within(), ns, "UDP to a mapped address")
 	have, err := log.Next()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Refusal{Boot: have.Boot, Why: "udp", Cgroup: c.cgroup, PID: have.PID, Program: "exe", Family: ip6,
+	want := Refusal{Boot: have.Boot, Why: "udp", Unit: inode(t, filepath.Dir(p.within())), PID: have.PID, Program: "exe", Family: ip6,
 		To: netip.MustParseAddrPort("9.0.0.11:443"), Type: dgram, Proto: unix.IPPROTO_UDP}
 	if have != want || have.PID == 0 || have.Boot == 0 {
 		t.Errorf("%+v, want %+v", have, want)
@@ -550,29 +559,10 @@ func TestACgroupThatIsMadeAgain(t *testing.T) {
 // What cannot be is refused with what it was, and nothing is attached (BP-02).
 func TestBP02WhatTheGateCannotUseIsNamed(t *testing.T) {
 	p := bare(t)
-	if err := p.Gate(); err == nil || !strings.Contains(err.Error(), "doorward-cells.slice") {
+	if err := p.Gate(); err == nil || !strings.Contains(err.Error(), "start "+p.Slice[1:]) {
 		t.Errorf("without the slice: %v", err)
 	}
-	if _, err := ground.MakeCgroup(p.Slice); err != nil {
-		t.Fatal(err)
-	}
-	older, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 16, ValueSize: 8, MaxEntries: 16})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer older.Close()
-	if err := older.Pin(p.BPF + openersPin); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Gate(); err == nil || !strings.Contains(err.Error(), p.BPF+openersPin) || !strings.Contains(err.Error(), "another version") {
-		t.Errorf("with a map of another shape: %v", err)
-	}
-	if pins, err := filepath.Glob(p.BPF + "gate-*"); err != nil || len(pins) > 0 {
-		t.Errorf("%q are pinned, %v", pins, err)
-	}
-	if _, err := openers.Open(p.BPF + openersPin); err == nil {
-		t.Error("egress reads it")
-	}
+	makeSlices(t, p)
 	if err := p.Cell("work"); err == nil || !strings.Contains(err.Error(), "gate-socket") {
 		t.Errorf("a cell without the gate: %v", err)
 	}
@@ -586,11 +576,167 @@ func TestBP02WhatTheGateCannotUseIsNamed(t *testing.T) {
 			t.Errorf("%s is made all the same (%v)", there, err)
 		}
 	}
-	if err := os.Remove(p.BPF + openersPin); err != nil {
-		t.Fatal(err)
-	}
 	if err := errors.Join(p.Gate(), p.Cell("work"), p.StopCell("work")); err != nil {
 		t.Error("control: ", err)
+	}
+}
+
+// A map that another version made with another shape, or meant otherwise and so named otherwise, is made anew, and so nothing of it
+// is misread; the programs are replaced in their links all the same. What that version had and this one has not is taken away.
+func TestAnotherVersionsMapsAreMadeAnew(t *testing.T) {
+	p := paths(t)
+	ns := cell(t, p, "work")
+	probeIn(t, p.within(), ns, "UDP").end()
+	older := func(spec ebpf.MapSpec, pins ...string) {
+		t.Helper()
+		for _, pin := range pins {
+			_ = os.Remove(p.BPF + pin)
+			m, err := ebpf.NewMap(&spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			if err := m.Pin(p.BPF + pin); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	older(ebpf.MapSpec{Name: "gated", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 3}, "gate-counts", "work/openers", "openers")
+	counters := func() uint32 {
+		t.Helper()
+		m, err := ebpf.LoadPinnedMap(p.BPF+"gate-counts", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		return m.MaxEntries()
+	}
+	if _, err := p.Gated(); err == nil || counters() != 3 {
+		t.Fatal("control: it is read")
+	}
+	if err := errors.Join(p.Gate(), p.Cell("work")); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := p.Gated(); err != nil || n["udp"] != 0 || counters() != uint32(len(reasons)) {
+		t.Errorf("%v, %v", n, err)
+	}
+	if _, err := os.Lstat(p.BPF + "openers"); !os.IsNotExist(err) {
+		t.Errorf("what nobody has any more: %v", err)
+	}
+	renamed := ebpf.MapSpec{Name: "meant", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: uint32(len(reasons))}
+	older(renamed, "gate-counts")
+	if err := p.Gate(); err != nil {
+		t.Fatal(err)
+	}
+	probeIn(t, p.within(), ns, "UDP").end()
+	if n, err := p.Gated(); err != nil || n["udp"] != 1 {
+		t.Errorf("of another name: %v, %v", n, err)
+	}
+	ln := egress(t, p, "work", ns)
+	c := probeIn(t, p.within(), ns, "TCP")
+	if task := opener(t, p, ln); task.Cgroup != c.cgroup {
+		t.Errorf("%+v, want cgroup %d", task, c.cgroup)
+	}
+}
+
+// inode is the id of a cgroup.
+func inode(t *testing.T, cgroup string) uint64 {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Join(ground.Cgroup, cgroup), &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Ino
+}
+
+// opener accepts a connection of the cell work, and says who opened it.
+func opener(t *testing.T, p Paths, ln *net.TCPListener) wire.Task {
+	t.Helper()
+	who, err := openers.Open(p.BPF + "work/openers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer who.Close()
+	conn, err := ln.AcceptTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	task, err := who.Of(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return task
+}
+
+// A process in a cgroup that the cell made below its session, however deep, is of that session; another session is another one.
+// Control: who is in no session is of the unit.
+func TestAConnectionIsOfTheSession(t *testing.T) {
+	p := paths(t)
+	ns := cell(t, p, "work")
+	ln := egress(t, p, "work", ns)
+	unit := filepath.Dir(p.within())
+	for cgroup, session := range map[string]string{
+		unit + "/payload":               unit + "/payload",
+		unit + "/payload/init":          unit + "/payload",
+		unit + "/payload/a/b/c/d/e/f/g": unit + "/payload",
+		unit + "/run-7/inner":           unit + "/run-7",
+	} {
+		c := probeIn(t, cgroup, ns, "TCP")
+		if c.Errno != 0 {
+			t.Fatal(c.Where)
+		}
+		if task := opener(t, p, ln); task.Cgroup != inode(t, session) {
+			t.Errorf("in %s it is of cgroup %d, want %d", cgroup, task.Cgroup, inode(t, session))
+		}
+	}
+	other := p.Slice + "/doorward-cell@none.service"
+	probeIn(t, other, ns, "TCP")
+	if task := opener(t, p, ln); task.Cgroup != inode(t, other) {
+		t.Errorf("control: %+v, want %d", task, inode(t, other))
+	}
+}
+
+// As many connections as one cell likes push out no entry of another's: of one that waits to be accepted it is still known who opened
+// it. Control: as many of its own do.
+func TestACellPushesOutNothingOfAnothers(t *testing.T) {
+	p := paths(t)
+	work, play := cell(t, p, "work"), cell(t, p, "play")
+	ln := egress(t, p, "work", work)
+	spins := egress(t, p, "play", play)
+	drain := func(ln *net.TCPListener) {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close()
+		}
+	}
+	go drain(spins)
+	waits := probeIn(t, p.within(), work, "TCP")
+	if c := probeIn(t, p.Slice+"/doorward-cell@play.service/payload", play, "more connections than a map holds"); c.Errno != 0 {
+		t.Fatal(c.Where)
+	}
+	who, err := openers.Open(p.BPF + "work/openers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer who.Close()
+	conn, err := ln.AcceptTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if task, err := who.Of(conn); err != nil || task.Cgroup != waits.cgroup {
+		t.Errorf("%+v, %v", task, err)
+	}
+	go drain(ln)
+	if c := probeIn(t, p.within(), work, "more connections than a map holds"); c.Errno != 0 {
+		t.Fatal(c.Where)
+	}
+	if task, err := who.Of(conn); !errors.Is(err, openers.ErrUnknown) {
+		t.Errorf("control: %+v, %v", task, err)
 	}
 }
 
@@ -600,9 +746,7 @@ func TestBP02WhatTheGateCannotUseIsNamed(t *testing.T) {
 func TestWhoGetsAtThePins(t *testing.T) {
 	p := bare(t)
 	p.Group = "daemon" // any group that every machine has
-	if _, err := ground.MakeCgroup(p.Slice); err != nil {
-		t.Fatal(err)
-	}
+	makeSlices(t, p)
 	if err := p.Gate(); err != nil {
 		t.Fatal(err)
 	}
@@ -631,7 +775,7 @@ func TestWhoGetsAtThePins(t *testing.T) {
 	}{
 		{"the slot by its name", p.BPF + "work/listener", 0, unix.EACCES},
 		{"the slot by its name", bound + "/listener", 0, unix.EACCES},
-		{"openers by its name", p.BPF + "openers", 0, unix.EACCES},
+		{"openers by its name", p.BPF + "work/openers", 0, unix.EACCES},
 		{"a map by its number", "", unix.EPERM, unix.EPERM},
 		{"a program by its number", "", unix.EPERM, unix.EPERM},
 		{"a link by its number", "", unix.EPERM, unix.EPERM},
@@ -652,7 +796,8 @@ func TestWhoGetsAtThePins(t *testing.T) {
 // Who opened what can be made up by nobody who reads it, not by root either.
 func TestWhoOpenedWhatIsReadOnly(t *testing.T) {
 	p := paths(t)
-	m, err := pinned.Open(p.BPF+openersPin, pinned.Kind{Type: unix.BPF_MAP_TYPE_LRU_HASH, Key: 32, Value: 40})
+	cell(t, p, "work")
+	m, err := pinned.Open(p.BPF+"work/openers", pinned.Kind{Type: unix.BPF_MAP_TYPE_LRU_HASH, Key: 24, Value: 40})
 	if err != nil {
 		t.Fatal(err)
 	}

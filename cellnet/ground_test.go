@@ -32,11 +32,12 @@ func bare(t *testing.T) Paths {
 	ground.Need(t)
 	dir := t.TempDir() + "/"
 	p := Paths{Netns: dir + "netns/", BPF: dir + "bpf/", Slice: "/" + strings.ReplaceAll(t.Name(), "/", "-")}
+	p.Workers = p.Slice + "-workers"
 	if err := p.mountPins(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		err := errors.Join(unix.Unmount(p.BPF, unix.MNT_DETACH), ground.RemoveCgroup(p.Slice), ground.RemoveCgroup(p.beside()))
+		err := errors.Join(p.unname(canaryNet), unix.Unmount(p.BPF, unix.MNT_DETACH), ground.RemoveCgroup(p.Slice), ground.RemoveCgroup(p.Workers), ground.RemoveCgroup(p.beside()))
 		if err != nil {
 			t.Error(err)
 		}
@@ -48,13 +49,21 @@ func bare(t *testing.T) Paths {
 func paths(t *testing.T) Paths {
 	t.Helper()
 	p := bare(t)
-	if _, err := ground.MakeCgroup(p.Slice); err != nil {
-		t.Fatal(err)
-	}
+	makeSlices(t, p)
 	if err := p.Gate(); err != nil {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// makeSlices makes the slices of cells and workers.
+func makeSlices(t *testing.T, p Paths) {
+	t.Helper()
+	for _, slice := range []string{p.Slice, p.Workers} {
+		if _, err := ground.MakeCgroup(slice); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // within is the cgroup of a process in a cell, and beside that of one that is in none, for controls.

@@ -25,16 +25,15 @@ func TestTheCommandAsItsUnitsRunIt(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if _, err := ground.MakeCgroup(Machine.Slice); err != nil {
-		t.Fatal(err)
-	}
+	makeSlices(t, Machine)
 	t.Cleanup(func() {
+		_ = Machine.unname(canaryNet)
 		_ = unix.Unmount(wire.BPFDir, unix.MNT_DETACH)
 		if err := ground.RemoveCgroup("/doorward.slice"); err != nil {
 			t.Error(err)
 		}
 	})
-	canary := Machine.Slice + "/doorward-canary.service"
+	canary := Machine.Slice + "/doorward-canary.service/payload"
 	if _, err := ground.MakeCgroup(canary); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +55,7 @@ func TestTheCommandAsItsUnitsRunIt(t *testing.T) {
 		}
 		return cmd.ProcessState.ExitCode(), said.String()
 	}
-	const bpf, net, try = "-all,+sys_admin,+chown", "-all,+sys_admin,+net_admin,+chown", "-all,+sys_admin,+net_admin,+net_raw"
+	const bpf, net, try = "-all,+sys_admin,+net_admin,+chown", "-all,+sys_admin,+net_admin,+chown", "-all,+sys_admin,+net_admin,+net_raw"
 	for _, step := range []struct {
 		caps  string
 		code  int
@@ -66,6 +65,7 @@ func TestTheCommandAsItsUnitsRunIt(t *testing.T) {
 		{net, 1, "doorward-bpf.service", []string{"cell", "work"}}, // before the walls
 		{try, 1, "doorward-bpf.service", []string{"canary"}},
 		{"-all,+chown", 1, "operation not permitted", []string{"bpf"}},
+		{"-all,+sys_admin,+chown", 1, "operation not permitted", []string{"bpf"}},
 		{bpf, 0, "", []string{"bpf"}},
 		{bpf, 0, "", []string{"bpf"}},
 		{"-all,+net_admin,+chown", 1, "operation not permitted", []string{"cell", "work"}},
@@ -74,8 +74,9 @@ func TestTheCommandAsItsUnitsRunIt(t *testing.T) {
 		{try, 0, "", []string{"canary"}},
 		{"-all,+net_admin", 1, "operation not permitted", []string{"canary"}},
 		{try, 0, "", []string{"canary"}},
+		{try, 1, "sentinel/cells/sock", []string{"report"}}, // of the canary before the walls; and nobody is there to tell
 		{bpf, 0, "cell work udp 0", []string{"counts"}},
-		{bpf, 0, "gate host 3", []string{"counts"}}, // the three canaries
+		{bpf, 0, "gate host 2", []string{"counts"}}, // the canaries that could begin
 		{net, 0, "", []string{"cell", "work", "--stop"}},
 		{net, 0, "", []string{"cell", "work", "--stop"}},
 		{net, 1, "names no cell", []string{"cell", "../x"}},

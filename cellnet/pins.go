@@ -40,25 +40,41 @@ func (p Paths) needPins() error {
 	return nil
 }
 
-// kept opens the maps of spec that are pinned already, by where. One of another shape is an error: an older or newer Doorward
-// made it, and what is in it would be misread.
+// kept opens the maps of spec that are pinned already, by where. What is not there, or is of another shape, pinNew makes anew.
 func kept(spec *ebpf.CollectionSpec, where map[string]string) (map[string]*ebpf.Map, error) {
 	out := map[string]*ebpf.Map{}
 	for name, path := range where {
-		m, err := ebpf.LoadPinnedMap(path, nil)
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		if err == nil {
-			out[name] = m
-			err = spec.Maps[name].Compatible(m)
-		}
+		m, err := shaped(spec.Maps[name], path)
 		if err != nil {
 			closeAll(out)
-			return nil, fmt.Errorf("use the map %s that is pinned; if another version of Doorward made it, reboot: %w", path, err)
+			return nil, err
+		}
+		if m != nil {
+			out[name] = m
 		}
 	}
 	return out, nil
+}
+
+// shaped opens a map that is pinned and has the shape and name of spec. One of another, which another version of Doorward made,
+// is none: what is in it would be misread. So whoever changes what a map's entries mean gives it another name.
+func shaped(spec *ebpf.MapSpec, path string) (*ebpf.Map, error) {
+	m, err := ebpf.LoadPinnedMap(path, nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the map %s that is pinned: %w", path, err)
+	}
+	info, err := m.Info()
+	if err != nil {
+		_ = m.Close()
+		return nil, fmt.Errorf("look at the map %s: %w", path, err)
+	}
+	if spec.Compatible(m) != nil || info.Name != spec.Name[:min(len(spec.Name), unix.BPF_OBJ_NAME_LEN-1)] {
+		return nil, m.Close()
+	}
+	return m, nil
 }
 
 func closeAll(maps map[string]*ebpf.Map) {
@@ -67,15 +83,28 @@ func closeAll(maps map[string]*ebpf.Map) {
 	}
 }
 
-// pinNew pins the maps of a collection that were not pinned before.
+// pinNew pins the maps of a collection that were not kept, in place of what has their names.
 func pinNew(coll *ebpf.Collection, old map[string]*ebpf.Map, where map[string]string) error {
 	for name, path := range where {
 		if old[name] != nil {
 			continue
 		}
-		if err := coll.Maps[name].Pin(path); err != nil {
-			return fmt.Errorf("pin the map %s: %w", path, err)
+		if err := pinOver(coll.Maps[name], path); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// pinOver pins a map or link at path, in place of what is there, in one step.
+func pinOver(what interface{ Pin(string) error }, path string) error {
+	fresh := path + "-new"
+	_ = os.Remove(fresh)
+	if err := what.Pin(fresh); err != nil {
+		return fmt.Errorf("pin %s: %w", fresh, err)
+	}
+	if err := os.Rename(fresh, path); err != nil {
+		return fmt.Errorf("pin %s: %w", path, err)
 	}
 	return nil
 }
@@ -101,13 +130,5 @@ func hold(path string, prog *ebpf.Program, on func(*link.Info) bool, attach func
 		return fmt.Errorf("attach the program of %s; does this kernel permit it (6.8 or newer, root, no lockdown): %w", path, err)
 	}
 	defer l.Close() // the pin holds it
-	fresh := path + "-new"
-	_ = os.Remove(fresh)
-	if err := l.Pin(fresh); err != nil {
-		return fmt.Errorf("pin the link %s: %w", fresh, err)
-	}
-	if err := os.Rename(fresh, path); err != nil {
-		return fmt.Errorf("pin the link %s: %w", path, err)
-	}
-	return nil
+	return pinOver(l, path)
 }

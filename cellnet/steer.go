@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/doorward/doorward/bpf"
+	"github.com/doorward/doorward/internal/wire"
 	"golang.org/x/sys/unix"
 )
 
@@ -70,6 +71,9 @@ func loadSteer(old map[string]*ebpf.Map) (*ebpf.Collection, error) {
 
 // forget removes the pins of a cell, and with them its steering.
 func (p Paths) forget(cell string) error {
+	if err := p.unattribute(p.BPF + cell + "/openers"); err != nil {
+		return fmt.Errorf("have it told no more who connects in cell %s: %w", cell, err)
+	}
 	if err := os.RemoveAll(p.BPF + cell); err != nil {
 		return fmt.Errorf("remove the pins of cell %s: %w", cell, err)
 	}
@@ -78,7 +82,7 @@ func (p Paths) forget(cell string) error {
 
 // Steered reads how often steering decided what in a cell, by the name of the reason as bpf/steer.c has it, on all processors.
 func (p Paths) Steered(cell string) (map[string]uint64, error) {
-	if err := checkName(cell); err != nil {
+	if err := wire.CellName(cell); err != nil {
 		return nil, err
 	}
 	return counts(p.BPF+cell+"/steered", []string{"listener", "own", "dns", "empty", "failed", "udp", "other"})

@@ -333,15 +333,6 @@ func TestBothFamiliesAreThereForWhoAsks(t *testing.T) {
 	}
 }
 
-func TestNamesOfCells(t *testing.T) {
-	for name, ok := range map[string]bool{"work": true, "0": true, strings.Repeat("a", 32): true, strings.Repeat("a", 33): false,
-		"": false, "..": false, "a/b": false, "A": false, "a-b": false, "a\n": false, "openers": false} {
-		if err := checkName(name); (err == nil) != ok {
-			t.Errorf("%q: %v", name, err)
-		}
-	}
-}
-
 // What is no listener, or not of TCP without Multipath, does not go into the slot, nor into another map.
 func TestTheSlotTakesAListenerAlone(t *testing.T) {
 	p := paths(t)

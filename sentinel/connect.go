@@ -134,8 +134,8 @@ func (s *Sentinel) judgeConnect(ctx context.Context, w *wanted, req *wire.Connec
 }
 
 // openerOf finds the session that opened a connection, by the cgroup that the kernel's hooks wrote down: the last part of a
-// session's name is its cgroup's id. Where it is none of the cell's, as for a cgroup that the cell made below one, the
-// session is not known, and whoever is in the cell counts. In a cell without a session nothing may run.
+// session's name is its cgroup's id, and the hooks write down the session's for whoever is below it. Where it is none of the
+// cell's, the session is not known, and whoever is in the cell counts. In a cell without a session nothing may run.
 func (s *Sentinel) openerOf(w *wanted, t *wire.Task) (attended bool, err error) {
 	ended := wire.Refuse(wire.CodeExpired, "no session of this cell lives; one lasts 12 hours", "start the cell or the run again")
 	mark := "." + strconv.FormatUint(t.Cgroup, 36) + boot()

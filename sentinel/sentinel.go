@@ -179,7 +179,10 @@ func (s *Sentinel) servers(p *daemon.Process) ([]*daemon.Server, error) {
 			daemon.On("connect", peer.CellEgress, s.connect),
 			daemon.On("request", peer.CellEgress, s.request),
 		},
-		"sentinel-cells": {daemon.On("session", peer.Daemon("cells"), s.cellSession)},
+		"sentinel-cells": {
+			daemon.On("session", peer.Daemon("cells"), s.cellSession),
+			daemon.On("canary", peer.Daemon("walls"), s.canary),
+		},
 		"approve": {
 			daemon.On("pending", peer.Persons, s.pending),
 			daemon.On("show", peer.Persons, s.show),

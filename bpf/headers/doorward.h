@@ -21,8 +21,10 @@ typedef _Bool bool;
 
 /* Numbers that every kernel has the same, from headers that cannot be included beside linux/bpf.h for the target bpf. */
 enum {
+	AF_UNIX = 1,
 	AF_INET = 2,
 	AF_INET6 = 10,
+	AF_NETLINK = 16,
 	SOCK_STREAM = 1,
 	SOCK_DGRAM = 2,
 	TCP = 6,
@@ -37,10 +39,43 @@ enum {
 enum { REFUSE = 0, PASS = 1 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+struct kernfs_node {
+	u64 id;
+	const char *name;
+};
+struct cgroup {
+	struct kernfs_node *kn;
+	int level;
+	struct cgroup *ancestors[];
+};
+struct css_set {
+	struct cgroup *dfl_cgrp;
+};
 struct task_struct {
 	struct task_struct *group_leader;
+	struct css_set *cgroups;
 	u64 start_boottime;
 	char comm[16];
+};
+struct sock_common {
+	unsigned short skc_family;
+};
+struct sock_cgroup_data {
+	struct cgroup *cgroup;
+};
+struct sock {
+	struct sock_common __sk_common;
+	struct sock_cgroup_data sk_cgrp_data;
+};
+struct socket {
+	struct sock *sk;
+};
+struct inode {
+	unsigned short i_mode;
+};
+struct file {
+	struct inode *f_inode;
+	void *private_data;
 };
 #pragma clang attribute pop
 

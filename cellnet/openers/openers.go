@@ -5,7 +5,7 @@
 //
 // What an attacker in the cell could do: choose the program's name, which is its comm; connect in one process and use the
 // connection in another, which is then not the one that is told of; or open so many connections at once that an older entry
-// gives way to a newer, and the answer is that nobody knows. So it names a session and tells a person which program it was,
+// of its own cell gives way to a newer, and the answer is that nobody knows. So it names a session and tells a person which program it was,
 // and allows nothing.
 package openers
 
@@ -27,15 +27,14 @@ var ErrUnknown = errors.New("the kernel has not written down who opened this con
 
 // Key is the map's key, struct opener_key of bpf/headers/doorward.h: the connection as its client has it.
 type Key struct {
-	Netns uint64   // cookie of the network namespace, which the kernel gives once between two boots
-	Addr  [16]byte // the client's address, that of IPv4 as ::ffff:a.b.c.d
-	Port  uint16
-	_     [6]byte
+	Addr [16]byte // the client's address, that of IPv4 as ::ffff:a.b.c.d
+	Port uint16
+	_    [6]byte
 }
 
 // Opener is the map's value, struct opener of bpf/headers/doorward.h.
 type Opener struct {
-	Cgroup uint64 // id of the process's cgroup
+	Cgroup uint64 // id of the cgroup of the process's session
 	Start  uint64 // nanoseconds since boot, those asleep too
 	TGID   uint32 // as the machine numbers it
 	Comm   [16]byte
@@ -45,12 +44,12 @@ type Opener struct {
 // Openers is the open map. It is safe for concurrent use.
 type Openers struct{ m *pinned.Map }
 
-// Open opens the map that is pinned at path (wire.BPFDir and "openers"), for reading, which is all that the file's mode has to
-// permit. It needs no capability.
+// Open opens the map of a cell that is pinned at path (wire.BPFDir, the cell's name and "openers"), for reading, which is all that
+// the file's mode has to permit. It needs no capability.
 func Open(path string) (*Openers, error) {
 	m, err := pinned.Open(path, pinned.Kind{Type: unix.BPF_MAP_TYPE_LRU_HASH, Key: keySize, Value: openerSize, ReadOnly: true})
 	if err != nil {
-		return nil, fmt.Errorf("open who opened which connection, which `cellnet bpf` makes: %w", err)
+		return nil, fmt.Errorf("open who opened which connection, which `cellnet cell NAME` makes: %w", err)
 	}
 	return &Openers{m}, nil
 }
@@ -58,7 +57,8 @@ func Open(path string) (*Openers, error) {
 // Close closes the map.
 func (o *Openers) Close() { o.m.Close() }
 
-// Of says who opened the connection that conn is the accepted end of. What is not written down is ErrUnknown, and the zero Task.
+// Of says who opened the connection that conn, in the cell's network, is the accepted end of. What is not written down is
+// ErrUnknown, and the zero Task.
 func (o *Openers) Of(conn *net.TCPConn) (wire.Task, error) {
 	k, err := keyOf(conn)
 	if err != nil {
@@ -85,23 +85,11 @@ func keyOf(conn *net.TCPConn) (Key, error) {
 	if !ok {
 		return Key{}, errors.New("its client has no address")
 	}
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return Key{}, err
-	}
-	var cookie uint64
-	var asked error
-	err = raw.Control(func(fd uintptr) {
-		cookie, asked = unix.GetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-	})
-	if err = errors.Join(err, asked); err != nil {
-		return Key{}, fmt.Errorf("its network namespace: %w", err)
-	}
-	return Key{Netns: cookie, Addr: at.As16(), Port: uint16(from.Port)}, nil
+	return Key{Addr: at.As16(), Port: uint16(from.Port)}, nil
 }
 
 // Sizes of the structs in bytes, as the kernel has them.
 const (
-	keySize    = 32
+	keySize    = 24
 	openerSize = 40
 )

@@ -189,7 +189,7 @@ func (a *app) cellCmd() *cobra.Command {
 
 // cellName refuses what can be no cell before anybody is asked about it.
 func cellName(name string) error {
-	if name == "" || len(name) > 32 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
+	if wire.CellName(name) != nil {
 		return wire.Refuse(wire.CodeUsage, quote(name)+" is no name of a cell: 1 to 32 of a-z and 0-9", "doorward cell list")
 	}
 	return nil

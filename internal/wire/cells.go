@@ -15,6 +15,33 @@ const (
 	CellFrozen  = "frozen" // no process of it moves until it is thawed
 )
 
+// Bounds of what cellnet tells of the kernel at once.
+const (
+	MaxWallRefusals = 256  // kinds
+	MaxWallReason   = 1024 // bytes of CanaryReq.Failed
+)
+
+// Messages of cellnet -> sentinel.
+type (
+	// CanaryReq, verb canary: Failed says what got through the walls, or that they could not be tried, where cells were frozen for
+	// it. Refused is what the walls have refused since the last time.
+	CanaryReq struct {
+		Failed   string        `msgpack:"f,omitempty"`
+		Refused  []WallRefusal `msgpack:"r,omitempty"`
+		Unlisted uint64        `msgpack:"u,omitempty"` // refusals that are counted and not told of
+	}
+	// WallRefusal are alike refusals of the programs in the kernel. What a field means is in package cellnet, Refusal.
+	WallRefusal struct {
+		Cell   string `msgpack:"c,omitempty"` // empty where it is not known any more
+		Why    string `msgpack:"w"`
+		Family uint16 `msgpack:"f,omitempty"`
+		Type   uint16 `msgpack:"t,omitempty"`
+		Proto  uint32 `msgpack:"o,omitempty"`
+		Port   uint16 `msgpack:"p,omitempty"`
+		Count  uint64 `msgpack:"n"`
+	}
+)
+
 // Messages of doorward and sentinel -> cells, and of cells -> sentinel. Who the person is comes from the kernel.
 type (
 	// CellsResp lists the cells that are configured or run, by name. Next is set where more follow.

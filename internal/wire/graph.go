@@ -2,6 +2,12 @@
 
 package wire
 
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
 // RunDir is where the sockets are; CellDir is the one directory of it that a cell sees.
 const (
 	RunDir  = "/run/doorward/"
@@ -12,7 +18,8 @@ const (
 // Edge is one row of the table of who may talk to whom: From dials Socket (below RunDir), which To accepts on, and asks
 // Verbs. Back are verbs that To asks on the same connection. "worker" stands for each vendor's, and "*" in a socket
 // for its name. "egress" is both the one of workers and those of cells; where the socket is below `egress-cell`, "*" stands for
-// a cell, and its egress is meant. What is not in the table does not exist; a test holds README.md, the units and the servers to it.
+// a cell, and its egress is meant. "cells" is also cellnet, which alone asks `canary`. What is not in the table does not exist; a
+// test holds README.md, the units and the servers to it.
 type Edge struct {
 	From, To, Socket, Name string // Name is the FileDescriptorName of the socket
 	Verbs, Back            []string
@@ -43,7 +50,7 @@ func Graph() []Edge {
 		{"doorward", "cells", "cells/person/sock", "cells-person",
 			[]string{"list", "start", "stop", "freeze", "run"}, nil, 0o660},
 		{"sentinel", "cells", "cells/sentinel/sock", "cells-sentinel", []string{"freeze", "thaw"}, nil, 0o660},
-		{"cells", "sentinel", "sentinel/cells/sock", "sentinel-cells", []string{"session"}, nil, 0o660},
+		{"cells", "sentinel", "sentinel/cells/sock", "sentinel-cells", []string{"session", "canary"}, nil, 0o660},
 	}
 }
 
@@ -68,9 +75,24 @@ const (
 func PathEgressCell(cell string) string { return RunDir + "egress-cell/" + cell + "/sock" }
 
 // BPFDir is a file system of the kernel's own, root's, in which programs and maps have names. Of each cell, below its name:
-// `listener`, a sockmap whose slot 0 takes the cell's connections, and drops them while it is empty. Of all: `openers`, who
-// opened which connection.
+// `listener`, a sockmap whose slot 0 takes the cell's connections, and drops them while it is empty, and `openers`, who opened
+// which connection. Whatever is of all cells has a dash in its name, which no cell has.
 const BPFDir = RunDir + "bpf/"
+
+// Gate4 and Gate6 are the gate itself in each cell's network: its resolver, its list of refusals, and the proxy of programs that
+// want one. They are the first of the two pools from which names get addresses, and no name's.
+var (
+	Gate4 = netip.AddrFrom4([4]byte{198, 18, 0, 1})
+	Gate6 = netip.AddrFrom16([16]byte{0: 0xfd, 2: 0xd0, 3: 0x0d, 15: 1})
+)
+
+// CellName holds s to what a cell can be called: 1 to 32 of a-z and 0-9. It becomes part of paths and of units' names.
+func CellName(s string) error {
+	if s == "" || len(s) > 32 || strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
+		return fmt.Errorf("%q names no cell: a cell's name is 1 to 32 of a-z and 0-9", s)
+	}
+	return nil
+}
 
 // PathCellWorker is the socket of a vendor's worker as a cell sees it.
 func PathCellWorker(vendor string) string { return CellRun + vendor + ".sock" }

@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"net"
 	"runtime/debug"
-	"strings"
 
 	"github.com/doorward/doorward/cellnet/listener"
 	"github.com/doorward/doorward/cellnet/openers"
@@ -78,8 +77,8 @@ const memoryGoal = 384 << 20
 // ofCell takes the cell's connections: what arrives before its listener is in the kernel's map is refused there.
 func ofCell(ctx context.Context, p *daemon.Process, name string, record *daemon.Client, reports *proxy.Reporter,
 	dialer *guard.Dialer) error {
-	if name == "" || len(name) > 32 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "" { // it is part of paths
-		return fmt.Errorf("read the cell's name %q: want 1 to 32 of a-z and 0-9", name)
+	if err := wire.CellName(name); err != nil {
+		return err
 	}
 	debug.SetMemoryLimit(memoryGoal)
 	tcp, err := p.TCPListener("cell-tcp")
@@ -103,7 +102,7 @@ func ofCell(ctx context.Context, p *daemon.Process, name string, record *daemon.
 		return err
 	}
 	defer names.Close()
-	opened, err := openers.Open(wire.BPFDir + "openers")
+	opened, err := openers.Open(wire.BPFDir + name + "/openers")
 	if err != nil {
 		return err
 	}

@@ -178,6 +178,16 @@ func TestTheWallsComeBeforeTheCell(t *testing.T) {
 	if !slices.Equal(canary["[Service]Slice"], []string{"doorward-cells.slice"}) || len(canary["[Service]IPAddressDeny"]) > 0 {
 		t.Error("the canary is not where the walls are tried, or behind a wall of its own")
 	}
+	// What freezes for a canary that was ended is neither in the slice that it freezes nor behind what failed.
+	report := readUnit(t, "doorward-walls.service")
+	if s := report["[Service]Slice"]; !slices.Equal(s, []string{"doorward.slice"}) || len(report.words("[Unit]Requires"))+len(report.words("[Unit]BindsTo")) > 0 {
+		t.Errorf("doorward-walls.service is in %q, or does not start without another unit", s)
+	}
+	for _, when := range []string{"OnSuccess", "OnFailure"} {
+		if on := canary["[Unit]"+when]; !slices.Equal(on, []string{"doorward-walls.service"}) {
+			t.Errorf("%s of the canary is %q", when, on)
+		}
+	}
 	for _, order := range []struct {
 		u          unitFile
 		how, after string
@@ -187,6 +197,7 @@ func TestTheWallsComeBeforeTheCell(t *testing.T) {
 		{net, "Requires", "doorward-canary.service"},
 		{canary, "Wants", "doorward-bpf.service"},
 		{walls, "BindsTo", "doorward-cells.slice"},
+		{walls, "BindsTo", "doorward-workers.slice"},
 	} {
 		if !slices.Contains(order.u.words("[Unit]"+order.how), order.after) || !slices.Contains(order.u.words("[Unit]After"), order.after) {
 			t.Errorf("%s is not behind %s", order.u["[Unit]Description"], order.after)
@@ -228,7 +239,7 @@ func TestTheServicesSeeOnlyTheirRows(t *testing.T) {
 			binds[0] = "/run/systemd:/run/systemd:norbind" // it has systemd start and stop cells, which is all of root's power anyway
 		}
 		if ofCell {
-			binds = append(binds, "/run/doorward/bpf/%i", "/run/doorward/bpf/openers") // of the kernel's maps
+			binds = append(binds, "/run/doorward/bpf/%i") // of the kernel's maps
 			sockets = []string{"doorward-egress-cell@%i.socket", "doorward-egress-cell-dns@%i.socket"}
 		}
 		for _, e := range wire.Graph() {

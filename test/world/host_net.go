@@ -32,8 +32,10 @@ const (
 func (h *host) network(c *Cell) (string, error) {
 	netns := "/run/netns/doorward-" + c.Name
 	if _, err := os.Stat(wire.BPFDir); err != nil { // once, behind the slice of all cells
-		if _, err := ground.MakeCgroup("/doorward.slice/doorward-cells.slice"); err != nil {
-			return "", err
+		for _, slice := range []string{"/doorward.slice/doorward-cells.slice", "/doorward.slice/doorward-workers.slice"} {
+			if _, err := ground.MakeCgroup(slice); err != nil {
+				return "", err
+			}
 		}
 		if err := h.cellnet("bpf"); err != nil {
 			return "", err
@@ -143,6 +145,10 @@ func (h *host) closeNetworks() error {
 		if cell, ok := strings.CutPrefix(name, "egress@"); ok {
 			errs = append(errs, h.cellnet("cell", cell, "--stop"))
 		}
+	}
+	const canary = "/run/netns/doorward--canary"
+	if err := unix.Unmount(canary, unix.MNT_DETACH); err == nil {
+		errs = append(errs, os.Remove(canary))
 	}
 	if err := unix.Unmount(wire.BPFDir, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		errs = append(errs, fmt.Errorf("unmount %s: %w", wire.BPFDir, err))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/doorward/doorward/internal/daemon"
+	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/sentinel/egress/guard"
 )
 
@@ -28,9 +29,8 @@ const (
 var (
 	pool4 = netip.MustParsePrefix("198.18.0.0/15")
 	pool6 = netip.MustParsePrefix("fd00:d00d::/64")
-	// Gate4 and Gate6 are the gate itself: its resolver, its list of refusals, and the proxy of programs that want one.
-	Gate4 = netip.MustParseAddr("198.18.0.1")
-	Gate6 = netip.MustParseAddr("fd00:d00d::1")
+	Gate4 = wire.Gate4
+	Gate6 = wire.Gate6
 )
 
 const firstName = 2 // number of the first name's address in its pool

@@ -179,7 +179,8 @@ var thresholds = map[string]float64{"doorward-authd.service": 0.5, "doorward-sen
 	"doorward-egress.service": 1.3, "doorward-egress@work.service": 1.4, "doorward-worker@dav.service": 0.5,
 	"doorward-worker@github.service": 0.5,
 	"doorward-cells.service":         4.1, "doorward-cell@work.service": 6.8, "doorward-cellnet@work.service": 4.4,
-	"doorward-bpf.service": 4.0, "doorward-canary.service": 3.4}
+	"doorward-bpf.service": 4.5, "doorward-canary.service": 4.0, "doorward-walls.service": 3.0,
+	"doorward-canary-workers.service": 3.4}
 
 func TestExposure(t *testing.T) {
 	ready(t)

@@ -37,6 +37,8 @@ var daemonWalls = []wall{
 		"agent",
 		"socket approve", "socket authd-admin", "socket cell-worker", "socket worker-sentinel"}},
 	{"network", []string{"PrivateNetwork"}, []string{"tcp", "elsewhere", "udp", "abstract"}},
+	// What is attached to the slice of workers (package cellnet). Egress's has nothing, and it does these things.
+	{"slice", []string{"Slice"}, []string{"tcp", "elsewhere", "udp"}},
 	{"families", []string{"RestrictAddressFamilies"}, []string{"tcp", "elsewhere", "udp", "vsock", "packet", "alg"}},
 	{"addresses", []string{"IPAddressDeny"}, []string{"tcp", "elsewhere", "udp"}},
 	{"programs", []string{"NoExecPaths", "ExecPaths"}, []string{"program"}},
@@ -62,7 +64,7 @@ var daemonWalls = []wall{
 }
 
 // noWall are the other keys: how a unit runs, and what keeps nobody from anything that is tried here.
-var noWall = []string{"Type", "ExecStart", "Sockets", "Slice", "WatchdogSec", "WatchdogSignal", "TimeoutStopSec", "Restart",
+var noWall = []string{"Type", "ExecStart", "Sockets", "WatchdogSec", "WatchdogSignal", "TimeoutStopSec", "Restart",
 	"RestartSec", "RestartSteps", "RestartMaxDelaySec", "LoadCredentialEncrypted",
 	"NoNewPrivileges", // no program can be executed that would gain any
 	"LimitCORE",       // a core would be systemd-coredump's to keep
