@@ -64,7 +64,8 @@ var may = map[string][]string{
 	"package/docs":  {"cli", "cli/operator"},
 	"package/repro": {},
 
-	"cells": {"internal/daemon", "internal/peer", "internal/wire"},
+	"cells":       {"cells/trust", "internal/daemon", "internal/peer", "internal/wire"},
+	"cells/trust": {},
 
 	"bpf":              {},
 	"cellnet":          {"bpf", "cellnet/openers", "internal/peer", "internal/wire", "test: cellnet/...", "test: test/ground"},
