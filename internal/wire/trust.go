@@ -19,9 +19,9 @@ const (
 // JAVA_TOOL_OPTIONS it tells on stderr, so its file is bound.
 func TrustEnv() map[string]string {
 	return map[string]string{
-		"NODE_EXTRA_CA_CERTS": CellCA + CARoot, // besides Node's own
-		"DENO_CERT":           CellCA + CARoot, // besides Deno's own
-		"SSL_CERT_FILE":       SystemBundle,    // OpenSSL, Go, Python, Rust
+		"NODE_EXTRA_CA_CERTS": SystemBundle, // besides Node's own
+		"DENO_CERT":           SystemBundle, // besides Deno's own
+		"SSL_CERT_FILE":       SystemBundle, // OpenSSL, Go, Python, Rust
 		"REQUESTS_CA_BUNDLE":  SystemBundle,
 		"CURL_CA_BUNDLE":      SystemBundle,
 		"GIT_SSL_CAINFO":      SystemBundle,
