@@ -266,3 +266,16 @@ func serveGRPC(ctx context.Context, ip string, cert tls.Certificate) error {
 	go func() { _ = s.Serve(ln) }()
 	return nil
 }
+
+// putPair writes a certificate with its chain and key into one file, which tests alone have keys in.
+func (r *rig) putPair(name string, cert tls.Certificate) error {
+	var b []byte
+	for _, der := range cert.Certificate {
+		b = append(b, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
+	if err != nil {
+		return err
+	}
+	return r.put(name, append(b, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})...))
+}
