@@ -7,10 +7,9 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
-	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/doorward/doorward/internal/wire"
@@ -60,7 +59,12 @@ func (p trustPlaces) findings() []finding {
 		out = append(out, finding{check: check, what: "trust: the root of the cell's egress is in " + p.bundle})
 	}
 	all := wire.TrustEnv()
-	for _, name := range slices.Sorted(maps.Keys(all)) {
+	var names []string
+	for name := range all {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
 		if value, set := p.env(name); set && value != all[name] {
 			if ok, err := inBundle(value, root); err == nil && ok {
 				continue // one's own, with the root in it
@@ -100,8 +104,8 @@ func inBundle(path string, root []byte) (bool, error) {
 
 // inPath says whether a program is found by PATH.
 func inPath(program string) bool {
-	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
-		if st, err := os.Stat(filepath.Join(dir, program)); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
+	for dir := range strings.SplitSeq(os.Getenv("PATH"), ":") {
+		if st, err := os.Stat(dir + "/" + program); dir != "" && err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
 			return true
 		}
 	}
