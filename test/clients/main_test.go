@@ -319,7 +319,7 @@ func (r *rig) programs() error {
 		errs = append(errs, fmt.Errorf("build goclient: %w: %s", err, out))
 	}
 	if _, err := exec.LookPath("javac"); err == nil {
-		if out, err := exec.Command("javac", "-d", r.dir, r.path("Client.java")).CombinedOutput(); err != nil {
+		if out, err := exec.Command("javac", "-d", r.dir, r.path("Client.java"), r.path("Lookup.java")).CombinedOutput(); err != nil {
 			errs = append(errs, fmt.Errorf("javac: %w: %s", err, out))
 		}
 	}

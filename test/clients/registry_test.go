@@ -138,7 +138,7 @@ func TestGitHubsOwnProgram(t *testing.T) {
 			env := []string{"/usr/bin/env", "GH_HOST=hub." + m.domain, "GH_ENTERPRISE_TOKEN=gho_1", "GH_NO_UPDATE_NOTIFIER=1", "NO_COLOR=1", "GH_CONFIG_DIR=" + dir}
 			res := r.inCell(t, dir, append(env, "gh", "issue", "list", "-R", "hub."+m.domain+"/ada/engine")...)
 			if res.Code != 0 || !strings.Contains(res.Stdout, "The lantern flickers") {
-				t.Error(res)
+				t.Errorf("%v; the server saw %q", res, r.servers["hub"].take())
 			}
 			if res := r.inCell(t, dir, append(env, "gh", "api", "repos/ada/engine")...); res.Code != 0 || !strings.Contains(res.Stdout, "ada/engine") {
 				t.Error(res)
