@@ -135,7 +135,8 @@ func TestGitHubsOwnProgram(t *testing.T) {
 		t.Run("gh-"+m.setting, func(t *testing.T) {
 			installed(t, "gh")
 			dir := r.scratch(t)
-			env := []string{"/usr/bin/env", "GH_HOST=hub." + m.domain, "GH_ENTERPRISE_TOKEN=gho_1", "GH_NO_UPDATE_NOTIFIER=1", "NO_COLOR=1", "GH_CONFIG_DIR=" + dir}
+			env := []string{"/usr/bin/env", "GH_HOST=hub." + m.domain, "GH_ENTERPRISE_TOKEN=gho_1", "GH_NO_UPDATE_NOTIFIER=1", "NO_COLOR=1", "GH_CONFIG_DIR=" + dir,
+				"TMPDIR=" + dir} // where it keeps answers
 			res := r.inCell(t, dir, append(env, "gh", "issue", "list", "-R", "hub."+m.domain+"/ada/engine")...)
 			if res.Code != 0 || !strings.Contains(res.Stdout, "The lantern flickers") {
 				t.Errorf("%v; the server saw %q", res, r.servers["hub"].take())
