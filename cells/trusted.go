@@ -19,8 +19,8 @@ import (
 	"github.com/doorward/doorward/internal/wire"
 )
 
-// egressState is the folder of the state directories of the cells' egresses, as systemd makes it for DynamicUser=.
-const egressState = "/var/lib/private/doorward/egress-cell/"
+// egressState is the folder of the state directories of the cells' egresses, as its unit says; systemd has a link there.
+const egressState = "/var/lib/doorward/egress-cell/"
 
 // trustDir is where `cells nspawn` puts what a cell trusts, in a folder of the cell's name. Root alone comes into private.
 const trustDir = wire.RunDir + "private/ca/"

@@ -35,7 +35,7 @@ var ownRoots = []struct{ program, title, next string }{
 	{"chromium", "Chromium", "its managed policy has the root; chrome://policy shows CACertificates"},
 	{"google-chrome", "Chrome", "its managed policy has the root; chrome://policy shows CACertificates"},
 	{"firefox", "Firefox", "it has a store of its own: Settings, Certificates, Import: " + wire.CellCA + wire.CARoot},
-	{"java", "Java", "Debian's takes " + wire.CellCA + wire.CAJava + "; another: java -Djavax.net.ssl.trustStore=" + wire.CellCA + wire.CAJava},
+	{"java", "Java", "Debian's takes the cell's; another: java -Djavax.net.ssl.trustStore=" + wire.CellCA + wire.CAJava},
 }
 
 // findings say whether programs of the cell take what its egress answers TLS with. A program that does not says "bad certificate",
@@ -44,7 +44,8 @@ func (p trustPlaces) findings() []finding {
 	const check, next = "trust", "tell the person: doorward cell stop CELL; doorward cell start CELL"
 	root, err := os.ReadFile(p.root)
 	if errors.Is(err, fs.ErrNotExist) {
-		return []finding{{check, "trust: the cell has no root of its egress; where that reads requests, programs take it for an attack", next, true}}
+		return []finding{{check, "trust: the cell has no root of its egress; where that reads requests, programs take it for an attack",
+			next, true}}
 	}
 	if err != nil {
 		return []finding{{check, "trust: the root cannot be read: " + err.Error(), next, true}}

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/doorward/doorward/test/world"
 )
 
 // git serves the repositories below repos by git's own program.
@@ -69,7 +71,9 @@ func TestGit(t *testing.T) {
 		dir := r.scratch(t)
 		in := func(args ...string) string {
 			t.Helper()
-			res := r.inCell(t, dir, append([]string{"git", "-c", "user.name=c", "-c", "user.email=c@example.test"}, args...)...)
+			res := r.asks(t, m, func() world.Result {
+				return r.inCell(t, dir, append([]string{"git", "-c", "user.name=c", "-c", "user.email=c@example.test"}, args...)...)
+			})
 			if res.Code != 0 {
 				t.Fatalf("git %s: %v", strings.Join(args, " "), res)
 			}

@@ -18,6 +18,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/doorward/doorward/test/world"
 )
 
 // registries is one of npm and one of Python's, each with one package.
@@ -137,7 +139,9 @@ func TestGitHubsOwnProgram(t *testing.T) {
 			dir := r.scratch(t)
 			env := []string{"/usr/bin/env", "GH_HOST=hub." + m.domain, "GH_ENTERPRISE_TOKEN=gho_1", "GH_NO_UPDATE_NOTIFIER=1", "NO_COLOR=1", "GH_CONFIG_DIR=" + dir,
 				"TMPDIR=" + dir} // where it keeps answers
-			res := r.inCell(t, dir, append(env, "gh", "issue", "list", "-R", "hub."+m.domain+"/ada/engine")...)
+			res := r.asks(t, m, func() world.Result {
+				return r.inCell(t, dir, append(env, "gh", "issue", "list", "-R", "hub."+m.domain+"/ada/engine")...)
+			})
 			if res.Code != 0 || !strings.Contains(res.Stdout, "The lantern flickers") {
 				t.Errorf("%v; the server saw %q", res, r.servers["hub"].take())
 			}
@@ -152,8 +156,10 @@ func TestGitHubsOwnProgram(t *testing.T) {
 			if err := os.WriteFile(r.path("query.json"), []byte(body), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			res := r.inCell(t, r.scratch(t), "curl", "-sS", "-H", "Authorization: Bearer x", "--json", "@"+r.path("query.json"), base+"graphql",
-				"--next", "-sS", "-H", "Authorization: Bearer x", base+"v3/repos/ada/engine")
+			res := r.asks(t, m, func() world.Result {
+				return r.inCell(t, r.scratch(t), "curl", "-sS", "-H", "Authorization: Bearer x", "--json", "@"+r.path("query.json"), base+"graphql",
+					"--next", "-sS", "-H", "Authorization: Bearer x", base+"v3/repos/ada/engine")
+			})
 			if res.Code != 0 || !strings.Contains(res.Stdout, "The lantern flickers") || !strings.Contains(res.Stdout, "ada/engine") {
 				t.Error(res)
 			}

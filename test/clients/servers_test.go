@@ -203,6 +203,9 @@ func web(file []byte) http.Handler {
 	began := make(chan struct{}, 16)
 	mux.HandleFunc("/v1/messages", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
+		for len(began) > 0 { // of a client that was refused
+			<-began
+		}
 		w.Header().Set("Content-Type", "text/event-stream")
 		for i, event := range stream {
 			if i == 1 {
