@@ -33,7 +33,8 @@ func TestAConfigurationIsReadStrictly(t *testing.T) {
 	}
 	args := strings.Join(c.nspawn("work", []trust.Bind{{From: "/run/x", To: "/run/y"}}), " ")
 	for _, want := range []string{"--directory=/srv/work", "--private-users=pick", "--user=agent -- agent --serve",
-		"--bind=/home/ada/engine:/home/ada/engine:owneridmap", "--bind-ro=/run/x:/run/y ", "--setenv=SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt ",
+		"--bind=/home/ada/engine:/home/ada/engine:owneridmap", "--bind-ro=/run/x:/run/y ",
+		"--setenv=SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt ",
 		"--bind-ro=/run/doorward/private/cell/:/run/doorward/cell/"} {
 		if !strings.Contains(args, want) {
 			t.Errorf("no %q in %s", want, args)
