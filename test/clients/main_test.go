@@ -35,7 +35,8 @@ type mode struct {
 
 var (
 	spliced = mode{"s.example", "allow"}
-	// modes are those that the table runs in: the second one once egress intercepts.
+	read    = mode{"i.example", "read"}
+	// modes are those that the tests run in: read is one where the cell's egress intercepts, which shows in a root of its own.
 	modes = []mode{spliced}
 	// outside is the name by which the machine itself, without Doorward, reaches the same servers.
 	outside = "d.example"
@@ -149,15 +150,15 @@ func open() (*rig, error) {
 	block := make([]byte, 2) // other tests of this machine have addresses of their own
 	_, _ = rand.Read(block)
 	var names []string
-	for _, m := range append([]mode{{domain: outside}}, modes...) {
-		names = append(names, "*."+m.domain)
+	for _, domain := range []string{outside, spliced.domain, read.domain} {
+		names = append(names, "*."+domain)
 	}
 	cert, err := r.root.leaf(names)
 	if err != nil {
 		return nil, err
 	}
 	var hosts []string
-	policy, local := "", "127.0.0.1 localhost\n"
+	policy, local := map[mode]string{}, "127.0.0.1 localhost\n"
 	for i, s := range []struct {
 		name    string
 		h2      bool
@@ -175,13 +176,13 @@ func open() (*rig, error) {
 			return nil, err
 		}
 		local += ip + " " + s.name + "." + outside + "\n"
-		for _, m := range modes {
+		for _, m := range []mode{spliced, read} {
 			hosts = append(hosts, ip+" "+s.name+"."+m.domain)
 			setting := m.setting
 			if s.name == "off" {
 				setting = "off"
 			}
-			policy += fmt.Sprintf("[site.%q]\nsetting = %q\npermit = [%q]\n", s.name+"."+m.domain+":443", setting, ip+":443")
+			policy[m] += fmt.Sprintf("[site.%q]\nsetting = %q\npermit = [%q]\n", s.name+"."+m.domain+":443", setting, ip+":443")
 		}
 	}
 	if err := over("/etc/hosts", []byte(local)); err != nil {
@@ -197,21 +198,26 @@ func open() (*rig, error) {
 	if r.ca, err = newAuthority("Doorward cell work"); err != nil {
 		return nil, err
 	}
-	state := r.State("egress@work")
-	if _, err := os.Stat(filepath.Join(state, "ca.pem")); errors.Is(err, os.ErrNotExist) {
-		// Where an egress has made none this stands for its root: what a cell is given of it is the same.
-		if err := errors.Join(os.MkdirAll(state, 0o755), os.WriteFile(filepath.Join(state, "ca.pem"), r.ca.pem, 0o644)); err != nil {
-			return nil, err
-		}
-	}
 	if r.work, err = r.Cell("work"); err != nil {
 		return nil, err
+	}
+	text, state := policy[spliced], r.State("egress@work")
+	if _, err := os.Stat(filepath.Join(state, trust.File)); err == nil {
+		modes, text = append(modes, read), text+policy[read]
+	} else {
+		// It has made no root. One of the tests stands for it: what a cell is given of it is the same.
+		if err := errors.Join(os.WriteFile(filepath.Join(state, trust.File), r.ca.pem, 0o644), r.work.Stop()); err != nil {
+			return nil, err
+		}
+		if r.work, err = r.Cell("work"); err != nil {
+			return nil, err
+		}
 	}
 	r.ada = r.Person(1000)
 	if res, err := r.work.Actor().Connector(ctx, "list"); err != nil || res.Code != 0 { // from here on sentinel knows the session
 		return nil, fmt.Errorf("connector list: %v: %v", err, res)
 	}
-	return r, r.load(ctx, policy)
+	return r, r.load(ctx, text)
 }
 
 // load takes up a policy, decided by the person.
@@ -293,7 +299,7 @@ func (r *rig) asks(t *testing.T, m mode, run func() world.Result) world.Result {
 	t.Helper()
 	res := run()
 	for range 4 {
-		if m.setting != "read" || !r.approveAll(t) {
+		if m != read || !r.approveAll(t) {
 			return res
 		}
 		res = run()
