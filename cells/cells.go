@@ -27,6 +27,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/doorward/doorward/cells/trust"
 	"github.com/doorward/doorward/internal/daemon"
 	"github.com/doorward/doorward/internal/peer"
 	"github.com/doorward/doorward/internal/wire"
@@ -177,6 +178,9 @@ func (c *Cells) state(name string) wire.CellState {
 		s.Root, s.User, s.Command, s.Projects = conf.Root, conf.User, conf.Command, conf.Projects
 		s.Memory, s.Tasks = conf.memory, conf.Limits.Tasks
 		err = conf.startable(c.config, name)
+		if root, bad := trust.Root(egressState + name); bad == nil {
+			s.Fingerprint = trust.Fingerprint(root)
+		}
 	}
 	if err != nil {
 		var refused *wire.Error

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/doorward/doorward/cells/trust"
 	"github.com/doorward/doorward/internal/wire"
 )
 
@@ -30,9 +31,11 @@ func TestAConfigurationIsReadStrictly(t *testing.T) {
 	if err != nil || c.memory != 4<<30 || c.Limits.Tasks != 512 || c.User != "agent" || c.Root != "/srv/work" {
 		t.Fatalf("%+v %v", c, err)
 	}
-	args := strings.Join(c.nspawn("work"), " ")
+	args := strings.Join(c.nspawn("work", []trust.Bind{{From: "/run/x", To: "/run/y"}}), " ")
 	for _, want := range []string{"--directory=/srv/work", "--private-users=pick", "--user=agent -- agent --serve",
-		"--bind=/home/ada/engine:/home/ada/engine:owneridmap", "--bind-ro=/run/doorward/private/cell/:/run/doorward/cell/"} {
+		"--bind=/home/ada/engine:/home/ada/engine:owneridmap", "--bind-ro=/run/x:/run/y ",
+		"--setenv=SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt ",
+		"--bind-ro=/run/doorward/private/cell/:/run/doorward/cell/"} {
 		if !strings.Contains(args, want) {
 			t.Errorf("no %q in %s", want, args)
 		}
@@ -41,7 +44,7 @@ func TestAConfigurationIsReadStrictly(t *testing.T) {
 	if own.Usr = "own"; !strings.Contains(args, "--bind-ro=/usr ") {
 		t.Errorf("no /usr of this machine's in %s", args)
 	}
-	if args := strings.Join(own.nspawn("work"), " "); strings.Contains(args, "--bind-ro=/usr ") ||
+	if args := strings.Join(own.nspawn("work", nil), " "); strings.Contains(args, "--bind-ro=/usr ") ||
 		!strings.Contains(args, "--bind-ro=/usr/bin/connector") || !strings.Contains(args, "--bind-ro=/usr/bin/doorward ") ||
 		!strings.Contains(args, "--bind-ro=/usr/share/doorward") {
 		t.Errorf("a tree with a /usr of its own has %s", args)

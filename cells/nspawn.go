@@ -15,6 +15,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 
+	"github.com/doorward/doorward/cells/trust"
 	"github.com/doorward/doorward/internal/wire"
 )
 
@@ -84,14 +85,19 @@ func become(dir, name string) error {
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("close what was passed in: %w", err)
 	}
+	store, err := c.trusted(name)
+	if err != nil {
+		return err
+	}
 	if err := limits(context.Background(), name, c); err != nil {
 		return err
 	}
-	return syscall.Exec(nspawnPath, c.nspawn(name), env)
+	return syscall.Exec(nspawnPath, c.nspawn(name, store), env)
 }
 
-// nspawn is the command that becomes the cell of that name, systemd-nspawn(1). What is not said here is the unit's.
-func (c *config) nspawn(name string) []string {
+// nspawn is the command that becomes the cell of that name, systemd-nspawn(1), with what it trusts. What is not said here is
+// the unit's.
+func (c *config) nspawn(name string, store []trust.Bind) []string {
 	args := []string{"systemd-nspawn", "--quiet", "--settings=no", "--keep-unit", "--register=no", "--as-pid2", "--console=passive",
 		"--machine=" + name, "--directory=" + c.Root, "--private-users=pick", "--private-users-ownership=chown",
 		"--bind-ro=" + wire.CellDir + ":" + wire.CellRun, "--resolv-conf=off", "--timezone=off",
@@ -100,6 +106,12 @@ func (c *config) nspawn(name string) []string {
 		args = append(args, "--bind-ro=/usr/bin/connector", "--bind-ro=/usr/bin/doorward", "--bind-ro=/usr/share/doorward")
 	} else {
 		args = append(args, "--bind-ro=/usr")
+	}
+	for _, b := range store {
+		args = append(args, "--bind-ro="+b.From+":"+b.To)
+	}
+	for _, kv := range trustEnv() {
+		args = append(args, "--setenv="+kv)
 	}
 	for _, p := range c.Projects {
 		if c.User == "root" {

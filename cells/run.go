@@ -242,6 +242,9 @@ func (c *Cells) spawn(r *run, g group, conf *config, s *wire.RunStart, user acco
 	r.cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin:" + filepath.Join(user.home, ".local/bin"),
 		"HOME=" + user.home, "USER=" + user.name,
 		"LOGNAME=" + user.name, "SHELL=" + user.shell, "LANG=C.UTF-8", "TERM=" + term}
+	if r.first.trusts() { // a cell that started before there was a root has none, and what is named must be there
+		r.cmd.Env = append(r.cmd.Env, trustEnv()...)
+	}
 	r.cmd.Dir = "/"
 	r.cmd.Stdin, r.cmd.Stdout, r.cmd.Stderr = slave, slave, slave
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{

@@ -77,7 +77,8 @@ func (a *app) findings() []finding {
 	descs, out := a.described()
 	all, err := a.offered("")
 	if err != nil {
-		return append(out, finding{"sentinel", "sentinel: " + string(err.Code) + ": " + err.Reason, err.Next, true})
+		out = append(out, finding{"sentinel", "sentinel: " + string(err.Code) + ": " + err.Reason, err.Next, true})
+		return append(out, realTrust.findings()...)
 	}
 	out = append(out, finding{check: "sentinel", what: "sentinel answers this cell"})
 	for i := range all {
@@ -90,7 +91,7 @@ func (a *app) findings() []finding {
 				"ask the person, if you need it", false})
 		}
 	}
-	return append(out, a.inboxFinding()...)
+	return append(append(out, a.inboxFinding()...), realTrust.findings()...)
 }
 
 // described reads every description that is installed.

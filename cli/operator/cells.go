@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"slices"
@@ -266,6 +267,17 @@ func (a *app) showCell(name string) error {
 		rows = append(rows, []string{"root", s.Root}, []string{"user", s.User}, []string{"command", strings.Join(s.Command, " ")},
 			[]string{"projects", strings.Join(s.Projects, " ")}, []string{"memory", memory}, []string{"processes", tasks})
 	}
+	rows = append(rows, trustRows(s.Fingerprint)...)
 	a.table(rows)
 	return nil
+}
+
+// trustRows say by which root the cell's egress answers where it reads requests, and where the cell trusts that.
+func trustRows(fingerprint string) [][]string {
+	if fingerprint == "" {
+		return [][]string{{"egress's root", "none is made yet: systemctl status doorward-egress@CELL"}}
+	}
+	rows := [][]string{{"egress's root", "SHA-256 " + fingerprint},
+		{"trusted in the cell", wire.SystemBundle + ", " + wire.CellCA + wire.CARoot + ", Debian's Java, Chromium"}}
+	return append(rows, []string{"by variables", strings.Join(slices.Sorted(maps.Keys(wire.TrustEnv())), " ")})
 }

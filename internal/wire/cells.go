@@ -63,6 +63,8 @@ type (
 		Memory   int64    `msgpack:"m,omitempty" json:"memory,omitempty"` // bytes; 0 is no limit
 		Tasks    int64    `msgpack:"t,omitempty" json:"tasks,omitempty"`  // 0 is the manager's default
 		Problem  string   `msgpack:"b,omitempty" json:"problem,omitempty"`
+		// Fingerprint is SHA-256 of the root of its egress's certificates, hex; empty where the egress has made none yet.
+		Fingerprint string `msgpack:"i,omitempty" json:"ca_fingerprint,omitempty"`
 	}
 	// CellReq names a cell to start or stop.
 	CellReq struct {

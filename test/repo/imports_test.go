@@ -67,7 +67,8 @@ var may = map[string][]string{
 	"package/repro":      {},
 	"package/connectors": {"test: internal/manifest", "test: internal/wire"},
 
-	"cells": {"internal/daemon", "internal/peer", "internal/wire"},
+	"cells":       {"cells/trust", "internal/daemon", "internal/peer", "internal/wire"},
+	"cells/trust": {},
 
 	"bpf":              {},
 	"cellnet":          {"bpf", "cellnet/openers", "internal/peer", "internal/wire", "test: cellnet/...", "test: test/ground"},

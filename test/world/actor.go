@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -22,7 +23,8 @@ import (
 type Actor struct {
 	Name  string
 	w     *World
-	uid   int // of commands that name none
+	uid   int      // of commands that name none
+	env   []string // of its commands besides the usual
 	start func(*Cmd, []*os.File) error
 }
 
@@ -122,7 +124,7 @@ func (a *Actor) Start(c Cmd) (*Proc, error) {
 	p.end = os.NewFile(uintptr(pair[0]), "end")
 	theirs := os.NewFile(uintptr(pair[1]), "end")
 	mine = append(mine, theirs)
-	c.Env = append(cellEnv(a.w.Prefix), c.Env...)
+	c.Env = slices.Concat(cellEnv(a.w.Prefix), a.env, c.Env)
 	if c.UID == 0 {
 		c.UID = a.uid
 	}

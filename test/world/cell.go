@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/test/ground"
 	"golang.org/x/sys/unix"
 )
@@ -133,12 +134,23 @@ func (c *Cell) forget() {
 	c.sessions = map[string]*net1{}
 }
 
+// trustEnv is what a cell that has the root of its egress has in its environment.
+func (c *Cell) trustEnv() []string {
+	var env []string
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d/root%s%s", c.first, wire.CellCA, wire.CARoot)); err == nil {
+		for name, value := range wire.TrustEnv() {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
 // Actor runs commands in the cell's payload.
 func (c *Cell) Actor() *Actor { return c.Session(Payload) }
 
 // Session runs commands in a session of the cell: `payload`, or `run-` and an id, which begins when first used.
 func (c *Cell) Session(name string) *Actor {
-	return &Actor{Name: c.Name + "/" + name, w: c.w, start: func(cmd *Cmd, files []*os.File) error {
+	return &Actor{Name: c.Name + "/" + name, w: c.w, env: c.trustEnv(), start: func(cmd *Cmd, files []*os.File) error {
 		n, err := c.session(name)
 		if err != nil {
 			return err

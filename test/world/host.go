@@ -177,6 +177,9 @@ func (h *host) startCell(c *Cell) (int, *net1, error) {
 			return 0, nil, err
 		}
 		s.Resolv = h.w.path("resolv.conf")
+		if s.Trust, err = h.trust(c.Name); err != nil {
+			return 0, nil, err
+		}
 	}
 	cg, err := cgroupDir(c.Cgroup("supervisor"))
 	if err != nil {
@@ -252,7 +255,17 @@ func supervisor(s spec) error {
 			return fmt.Errorf("mount the cell's resolv.conf: %w", err)
 		}
 	}
-	if err := onlyBinds([]string{wire.CellDir}, []string{wire.CellRun}); err != nil {
+	from, to := []string{wire.CellDir}, []string{wire.CellRun}
+	for _, b := range s.Trust {
+		if strings.HasPrefix(b.To, wire.RunDir) {
+			from, to = append(from, b.From), append(to, b.To)
+			continue
+		}
+		if err := readOnly(b.From, b.To); err != nil {
+			return fmt.Errorf("mount what the cell trusts: %w", err)
+		}
+	}
+	if err := onlyBinds(from, to); err != nil {
 		return err
 	}
 	cmd := exec.Command("/proc/self/exe", "world-spawner")

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/doorward/doorward/cells/trust"
 	"golang.org/x/sys/unix"
 )
 
@@ -99,7 +100,9 @@ type spec struct {
 	Cgroup string   `json:",omitempty"`
 	Netns  string   `json:",omitempty"` // of a cell that has one of its own, by name
 	Resolv string   `json:",omitempty"` // such a cell's resolv.conf
-	Hosts  string   `json:",omitempty"` // a daemon's /etc/hosts, where it is not the machine's
+	// Trust is what it sees read-only besides: its roots.
+	Trust []trust.Bind `json:",omitempty"`
+	Hosts string       `json:",omitempty"` // a daemon's /etc/hosts, where it is not the machine's
 }
 
 const specEnv = "DOORWARD_WORLD_SPEC"

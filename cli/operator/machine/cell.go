@@ -298,12 +298,17 @@ func cellPrivilege(Canary) error {
 	return nil
 }
 
-// cellEnv is what a run has in its environment; package cells sets it.
+// cellEnv is what a run has in its environment besides wire.TrustEnv; package cells sets it.
 var cellEnv = []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TERM"}
 
 func cellEnvironment(Canary) error {
+	trust := wire.TrustEnv()
 	for _, kv := range os.Environ() {
-		if name, _, _ := strings.Cut(kv, "="); !slices.Contains(cellEnv, name) {
+		name, value, _ := strings.Cut(kv, "=")
+		switch want, ok := trust[name]; {
+		case ok && value != want:
+			return fmt.Errorf("%q leads to other roots than the cell's", name)
+		case !ok && !slices.Contains(cellEnv, name):
 			return fmt.Errorf("%q is in it", name)
 		}
 	}
