@@ -14,6 +14,7 @@ package cell
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -24,6 +25,7 @@ import (
 	"github.com/doorward/doorward/internal/daemon"
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/sentinel/egress/guard"
+	"github.com/doorward/doorward/sentinel/egress/mint"
 )
 
 // Bounds of one cell's traffic.
@@ -42,6 +44,14 @@ type Server struct {
 	Names    *Names
 	// Ask asks sentinel; a *wire.Error is a refusal that the cell may read.
 	Ask func(context.Context, *wire.ConnectReq) (*wire.ConnectResp, error)
+	// Where requests are read: Request asks sentinel for one, Resolve has authd put its credential for the surrogate, CA makes the
+	// certificates that the cell is shown, and Roots, nil for the system's, are what servers are held to. Without one of the
+	// first four no site whose requests have to be read is reached.
+	Request func(context.Context, *wire.RequestReq) (*wire.RequestResp, error)
+	Resolve func(context.Context, *wire.ResolveReq) (*wire.ResolveResp, error)
+	CA      *mint.Authority
+	Facts   *Facts
+	Roots   *x509.CertPool
 	// Opener says who opened an accepted connection; where nobody knows, that is an error, and sentinel is asked without it.
 	Opener func(*net.TCPConn) (wire.Task, error)
 	// Report tells sentinel what became of a connection that it allowed; Full says that it is too far behind.
@@ -51,6 +61,8 @@ type Server struct {
 	Log    *slog.Logger
 
 	refused refusals
+	budget  budgets
+	servers servers
 	brake   brake      // of the log
 	tells   brake      // of refusals on the record
 	mu      sync.Mutex // guards what follows
@@ -152,12 +164,14 @@ func (s *Server) end(which func(*conn) bool) int {
 func (s *Server) sweep(ctx context.Context) error {
 	tick := time.NewTicker(idleSweep)
 	defer tick.Stop()
+	defer s.servers.end()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case now := <-tick.C:
 			s.endIdle(now)
+			s.servers.prune(now)
 		}
 	}
 }
