@@ -4,7 +4,6 @@ package cell
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -208,13 +207,9 @@ func (h *httpHead) closes() bool {
 
 // answer writes a refusal; ends says that the connection does.
 func (x *h1) answer(h *httpHead, ref *refusal, ends bool) {
-	text, err := json.Marshal(ref.Error)
-	if err != nil {
-		text = []byte("{}")
-	}
-	text = append(text, '\n')
-	b := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nCache-Control: no-store\r\n%s: %s\r\n",
-		ref.status, http.StatusText(ref.status), len(text), ErrorHeader, ref.Code)
+	media, text := x.s.text(ref)
+	b := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nCache-Control: no-store\r\n%s: %s\r\n",
+		ref.status, http.StatusText(ref.status), media, len(text), ErrorHeader, ref.Code)
 	if ref.challenge != "" {
 		b = fmt.Appendf(b, "WWW-Authenticate: %s\r\n", ref.challenge)
 	}

@@ -4,7 +4,6 @@ package cell
 
 import (
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -313,13 +312,14 @@ func (s *session) refuseH2(w http.ResponseWriter, r *request, ref *refusal) {
 		w.WriteHeader(http.StatusOK)
 		return
 	}
-	h.Set("Content-Type", "application/json")
+	media, text := s.text(ref)
+	h.Set("Content-Type", media)
 	if ref.challenge != "" {
 		h.Set("WWW-Authenticate", ref.challenge)
 	}
 	w.WriteHeader(ref.status)
 	if r.method != http.MethodHead {
-		_ = json.NewEncoder(w).Encode(ref.Error)
+		_, _ = w.Write(text)
 	}
 }
 

@@ -75,9 +75,10 @@ func newReader(t testing.TB) *reader {
 			return raw, nil
 		},
 		Match: func(pattern, path string) bool { return pattern == path },
-		Read: func(as, media string, body []byte) ([]string, *wire.ModelUse) {
-			return []string{fmt.Sprintf("%s %s %d", as, media, len(body))}, nil
+		Read: func(as, method, path, query, media string, body []byte) ([]string, *wire.ModelUse) {
+			return []string{fmt.Sprintf("%s %s %s %d", as, method, media, len(body))}, nil
 		},
+		Override: func(name string) bool { return strings.EqualFold(name, "X-HTTP-Method-Override") },
 		Git: func(method, path, query string, start []byte) ([]string, int) {
 			if method != "POST" || !strings.HasSuffix(path, "/git-receive-pack") {
 				return nil, 0

@@ -3,8 +3,12 @@
 package cell
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -24,11 +28,16 @@ type Facts struct {
 	Path func(raw string) (canonical string, err error)
 	// Match says whether a canonical path is one of a pattern's (wire.Reading.Path).
 	Match func(pattern, path string) bool
-	// Read says what a whole body does.
-	Read func(as, media string, body []byte) (does []string, model *wire.ModelUse)
+	// Read says what a request does whose whole body is at hand, without Content-Encoding; as is wire.Reading.As, media its
+	// Content-Type.
+	Read func(as, method, path, query, media string, body []byte) (does []string, model *wire.ModelUse)
 	// Git says what a request of git over HTTP does; need, where it is not 0, is how many bytes of its body it has to see for
-	// that. What is no such request does nothing.
+	// that, without Content-Encoding. What is no such request does nothing.
 	Git func(method, path, query string, start []byte) (does []string, need int)
+	// Override says that a field of that name gives a request another method in some servers. Nil: none does.
+	Override func(name string) bool
+	// Shape is a refusal as clients of that host understand one; nil, or without a body: as {code, reason, next}.
+	Shape func(host string, e *wire.Error) (media string, body []byte)
 }
 
 func (f *Facts) whole() bool {
@@ -77,6 +86,20 @@ type refusal struct {
 
 func refuse(e *wire.Error) *refusal { return &refusal{Error: e, status: status(e.Code)} }
 
+// text is a refusal's body.
+func (s *session) text(ref *refusal) (media string, body []byte) {
+	if f := s.k.s.Facts; f.Shape != nil {
+		if media, body := f.Shape(s.to.host.String(), ref.Error); len(body) > 0 {
+			return media, body
+		}
+	}
+	body, err := json.Marshal(ref.Error)
+	if err != nil {
+		body = []byte("{}")
+	}
+	return "application/json", append(body, '\n')
+}
+
 // verdict is a request that may go.
 type verdict struct {
 	id     string
@@ -104,6 +127,13 @@ func (s *session) judge(ctx context.Context, r *request) (*verdict, *refusal) {
 func (s *session) decide(ctx context.Context, r *request) (*verdict, *refusal) {
 	if s.broken != nil {
 		return nil, s.local(r, refuse(s.broken))
+	}
+	if override := s.k.s.Facts.Override; override != nil {
+		for _, f := range r.Fields {
+			if override(f.Name) {
+				return nil, s.local(r, refuse(wire.Refuse(wire.CodeUsage, f.Name+" gives a request another method than it says", "send it with that method")))
+			}
+		}
 	}
 	path, err := s.k.s.Facts.Path(r.Path)
 	if err != nil {
@@ -197,10 +227,12 @@ func challenge(p *wire.Placement) string {
 	return scheme + ` realm="doorward"`
 }
 
+// maxZipped is how much of a compressed body is read to see how it begins.
+const maxZipped = 1 << 20
+
 // facts reads what the request's body says, where that has to be known.
 func (s *session) facts(r *request, path string) (does []string, model *wire.ModelUse, err error) {
 	f := s.k.s.Facts
-	coded := strings.TrimSpace(r.get("Content-Encoding"))
 	unreadable := []string{wire.Unreadable}
 	for _, reading := range s.resp.Read {
 		if !slices.Contains(reading.Methods, r.method) || !f.Match(reading.Path, path) {
@@ -210,27 +242,56 @@ func (s *session) facts(r *request, path string) (does []string, model *wire.Mod
 		if err != nil {
 			return nil, nil, err
 		}
-		if !whole || coded != "" && !strings.EqualFold(coded, "identity") {
+		b, all, ok := plainOf(r.get("Content-Encoding"), b, wire.MaxRead)
+		if !whole || !all || !ok {
 			return unreadable, nil, nil
 		}
-		does, model = f.Read(reading.As, r.get("Content-Type"), b)
+		does, model = f.Read(reading.As, r.method, path, r.Query, r.get("Content-Type"), b)
 		return does, model, nil
 	}
+	coding := r.get("Content-Encoding")
+	zipped := coding != "" && !strings.EqualFold(coding, "identity")
 	does, need := f.Git(r.method, path, r.Query, nil)
 	for have := 0; need > have; {
-		if need > wire.MaxRead || coded != "" && !strings.EqualFold(coded, "identity") {
-			return unreadable, nil, nil
+		want := need
+		if zipped {
+			want = maxZipped
 		}
-		b, whole, err := r.start(need)
+		b, whole, err := r.start(min(want, wire.MaxRead))
 		if err != nil {
 			return nil, nil, err
 		}
-		if does, need = f.Git(r.method, path, r.Query, b); whole && need > len(b) || len(b) <= have && need > have {
+		b, _, ok := plainOf(coding, b, need)
+		if !ok || need > wire.MaxRead || len(b) <= have { // as much as there is was not enough
 			return unreadable, nil, nil
 		}
 		have = len(b)
+		does, need = f.Git(r.method, path, r.Query, b)
+		if whole && !zipped && need > have {
+			return unreadable, nil, nil
+		}
 	}
 	return does, nil, nil
+}
+
+// plainOf is a body's beginning, at most so many bytes, without its Content-Encoding; all says that there is no more of it.
+func plainOf(coding string, b []byte, most int) (plain []byte, all, ok bool) {
+	switch strings.ToLower(strings.TrimSpace(coding)) {
+	case "", "identity":
+		return b, true, true
+	case "gzip", "x-gzip":
+	default:
+		return nil, false, false
+	}
+	z, err := gzip.NewReader(bytes.NewReader(b))
+	if err != nil {
+		return nil, false, false
+	}
+	plain, err = io.ReadAll(io.LimitReader(z, int64(most)+1))
+	if len(plain) > most {
+		return plain[:most], false, true
+	}
+	return plain, err == nil, err == nil || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // ask asks sentinel. Whatever is no clear yes is a refusal.
@@ -357,8 +418,9 @@ func isWrite(method string) bool {
 // narrowed is an Accept-Encoding by which the answer can be searched for the credential.
 func narrowed(accept string) string {
 	for c := range strings.SplitSeq(accept, ",") {
-		name, q, _ := strings.Cut(c, ";")
-		if strings.EqualFold(strings.TrimSpace(name), "gzip") && !strings.HasPrefix(strings.ReplaceAll(q, " ", ""), "q=0") {
+		name, params, _ := strings.Cut(c, ";")
+		_, q, weighed := strings.Cut(params, "=")
+		if strings.EqualFold(strings.TrimSpace(name), "gzip") && (!weighed || strings.Trim(strings.TrimSpace(q), "0.") != "") {
 			return "gzip"
 		}
 	}
