@@ -2,8 +2,8 @@
 
 // Package egress is the one program that reaches out. It holds no policy and keeps no credential. As the daemon of workers
 // it asks authd for each request what the grant allows and what stands for the surrogate, and tells sentinel what became of
-// it. As `egress CELL` it is the way out of that cell: it asks sentinel for each connection. When those are away, nothing
-// leaves. What an attacker who takes it over gains is the credentials of the requests that pass through meanwhile, or one
+// it. As `egress CELL` it is the way out of that cell: it asks sentinel for each connection, and where requests are read for each
+// of them, and authd for what stands for a surrogate. When those are away, nothing leaves. What an attacker who takes it over gains is the credentials of the requests that pass through meanwhile, or one
 // cell's traffic and a network; the packages below keep others from getting at them by way of it.
 //
 // Later, not here yet: interception of a cell's requests, authd's splice for OAuth, and notices.
@@ -26,6 +26,7 @@ import (
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/sentinel/egress/cell"
 	"github.com/doorward/doorward/sentinel/egress/guard"
+	"github.com/doorward/doorward/sentinel/egress/mint"
 	"github.com/doorward/doorward/sentinel/egress/proxy"
 	"golang.org/x/sys/unix"
 )
@@ -108,6 +109,11 @@ func ofCell(ctx context.Context, p *daemon.Process, name string, record *daemon.
 		return err
 	}
 	defer opened.Close()
+	ca, err := mint.Open(p.Dirs.State)
+	if err != nil {
+		return err
+	}
+	authd := &proxy.Resolver{Path: wire.PathAuthdEgress}
 	s := &cell.Server{
 		Cell:     name,
 		Listener: tcp,
@@ -117,11 +123,17 @@ func ofCell(ctx context.Context, p *daemon.Process, name string, record *daemon.
 			resp := new(wire.ConnectResp)
 			return resp, record.Call(ctx, "connect", req, resp)
 		},
-		Opener: opened.Of,
-		Report: reports.Report,
-		Full:   reports.Full,
-		Dialer: dialer,
-		Log:    p.Log,
+		Request: func(ctx context.Context, req *wire.RequestReq) (*wire.RequestResp, error) {
+			resp := new(wire.RequestResp)
+			return resp, record.Call(ctx, "request", req, resp)
+		},
+		Resolve: authd.Resolve,
+		CA:      ca,
+		Opener:  opened.Of,
+		Report:  reports.Report,
+		Full:    reports.Full,
+		Dialer:  dialer,
+		Log:     p.Log,
 	}
 	control := &daemon.Server{Name: "egress-cell", Listener: sentinel, Log: p.Log, Verbs: []daemon.Verb{
 		daemon.On("cut", peer.Daemon("sentinel"), s.Cut),

@@ -226,9 +226,10 @@ func (b *body) start(n int) (content []byte, whole bool, err error) {
 	return content, b.next == partDone, nil
 }
 
-// contents reads a body's content alone; told are trailers' lines.
+// contents reads a body's content alone. Before it waits for more it calls idle. tail are trailers' lines.
 type contents struct {
 	b    *body
+	idle func() error
 	p    []byte
 	tail [][]byte
 }
@@ -237,6 +238,11 @@ func (c *contents) Read(p []byte) (int, error) {
 	for len(c.p) == 0 {
 		if c.b.done() {
 			return 0, io.EOF
+		}
+		if c.b.waits() {
+			if err := c.idle(); err != nil {
+				return 0, fmt.Errorf("%w: %w", errClient, err)
+			}
 		}
 		trailers := c.b.next == partTrailer && len(c.b.held) == 0
 		raw, content, err := c.b.read()

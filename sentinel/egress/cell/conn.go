@@ -30,6 +30,8 @@ type conn struct {
 	down   *net.TCPConn
 	task   wire.Task    // who opened it
 	src    source       // reads down, until its bytes go on untouched
+	waits  atomic.Bool  // for the answer to an intercepted request of HTTP/1
+	gone   atomic.Bool  // its client was seen to be while it waited
 	last   atomic.Int64 // when a byte came last, either way; nanoseconds since 1970
 
 	mu      sync.Mutex   // guards what follows
@@ -52,6 +54,15 @@ func (k *conn) cut() {
 	defer k.mu.Unlock()
 	k.off = true
 	k.cancel()
+	reset(k.down)
+	reset(k.up)
+}
+
+// leave ends it where its client has gone.
+func (k *conn) leave() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.gone.Store(true)
 	reset(k.down)
 	reset(k.up)
 }

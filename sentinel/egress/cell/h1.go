@@ -374,7 +374,9 @@ func (x *h1) exchange(up *upstream, h *httpHead, r *request, v *verdict, b *body
 			sent <- err
 		}()
 	}
+	x.s.k.waits.Store(true)
 	res := x.back(up, h, r, v, told)
+	x.s.k.waits.Store(false)
 	var bodyErr error
 	select {
 	case bodyErr = <-sent:
@@ -409,6 +411,10 @@ func (x *h1) exchange(up *upstream, h *httpHead, r *request, v *verdict, b *body
 		return exchanged{}
 	case errors.Is(bodyErr, errClient) && res.err != nil, errors.Is(res.err, errClient):
 		v.sent.Err = wire.Refuse(wire.CodeUsage, "the client broke off", "")
+		x.abort()
+		return exchanged{}
+	case x.s.k.gone.Load():
+		v.sent.Err, v.sent.Complete = wire.Refuse(wire.CodeUsage, "the client went before its answer had ended", ""), false
 		x.abort()
 		return exchanged{}
 	case res.err != nil && !res.begun && !x.s.k.isCut():
@@ -541,8 +547,8 @@ func (x *h1) scrubbed(b *body, h *httpHead, v *verdict, a *answerHead, res came)
 	bw := writerTo(x.down)
 	defer giveBack(bw)
 	_, err := bw.Write(text)
-	src := &contents{b: b}
-	in := searched{from: src, waits: b.waits, v: v, zipped: zipped, write: func(p []byte) error {
+	src := &contents{b: b, idle: bw.Flush}
+	in := searched{from: src, v: v, zipped: zipped, write: func(p []byte) error {
 		if !chunked {
 			_, err := bw.Write(p)
 			return err
@@ -551,7 +557,7 @@ func (x *h1) scrubbed(b *body, h *httpHead, v *verdict, a *answerHead, res came)
 		_, _ = bw.Write(p)
 		_, err := bw.WriteString("\r\n")
 		return err
-	}, flush: bw.Flush}
+	}}
 	res.begun = true
 	if err == nil {
 		err = in.copy()
@@ -583,6 +589,7 @@ func (x *h1) scrubbed(b *body, h *httpHead, v *verdict, a *answerHead, res came)
 // switched carries a WebSocket, each direction until it ends.
 func (x *h1) switched(up *upstream, v *verdict, a *answerHead) (res came) {
 	res.switched, res.begun, res.close = true, true, true
+	x.s.k.waits.Store(false) // a half that ends is no client that goes
 	text, n := a.text(v, false, "")
 	v.sent.Swapped += n
 	if _, err := x.down.Write(text); err != nil {
@@ -644,11 +651,9 @@ func flow(to net.Conn, from *source, tell func(int) *wire.Error) error {
 // searched copies the body of an answer that is searched for the credential.
 type searched struct {
 	from   io.Reader
-	waits  func() bool // whether to read on is to wait; nil: it always may be
 	v      *verdict
 	zipped bool
 	write  func([]byte) error
-	flush  func() error
 }
 
 func (s *searched) copy() error {
@@ -665,11 +670,6 @@ func (s *searched) copy() error {
 	buf := many.Get().(*[manyBytes]byte)
 	defer many.Put(buf)
 	for {
-		if s.waits == nil || s.waits() {
-			if err := s.flush(); err != nil {
-				return fmt.Errorf("%w: %w", errClient, err)
-			}
-		}
 		n, err := src.Read(buf[:])
 		if n > 0 {
 			if _, werr := stream.Write(buf[:n]); werr != nil {

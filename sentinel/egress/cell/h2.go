@@ -264,7 +264,7 @@ func (s *session) backH2(w http.ResponseWriter, resp *http.Response, v *verdict,
 		return flush()
 	}
 	if v.scrub != nil {
-		in := searched{from: resp.Body, v: v, zipped: zipped, write: write, flush: func() error { return nil }}
+		in := searched{from: resp.Body, v: v, zipped: zipped, write: write}
 		if err := in.copy(); err != nil {
 			return err
 		}

@@ -365,7 +365,7 @@ func TestLK07NothingIsLogged(t *testing.T) {
 // HT-01: an event is there at once, silence cuts nothing, and searching it for the credential holds no line back.
 func TestHT01Events(t *testing.T) {
 	r := newReader(t)
-	next := make(chan string)
+	next, ended := make(chan string), make(chan struct{})
 	port := r.serveTLS(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.WriteHeader(200)
@@ -376,6 +376,7 @@ func TestHT01Events(t *testing.T) {
 				_, _ = io.WriteString(w, e)
 				_ = http.NewResponseController(w).Flush()
 			case <-q.Context().Done():
+				ended <- struct{}{}
 				return
 			}
 		}
@@ -408,6 +409,11 @@ func TestHT01Events(t *testing.T) {
 				_, _ = br.ReadString('\n')
 			}
 			_ = resp.Body.Close()
+			select { // a client that goes is gone at the server too
+			case <-ended:
+			case <-time.After(20 * time.Second):
+				t.Fatalf("h2 %v, credential %v: the server sends events to nobody", h2, p != nil)
+			}
 		}
 	}
 }

@@ -306,6 +306,9 @@ func newUpstream(c net.Conn, sock *net.TCPConn) *upstream {
 	return &upstream{Conn: c, sock: sock, src: source{c: c, most: maxAnswerHead}}
 }
 
+// CloseWrite ends our half.
+func (c *upstream) CloseWrite() error { return closeWrite(c.Conn) }
+
 // h1 takes a connection that rests, or makes one. fresh, where it is not nil, may have one that no request went over yet.
 func (s *server) h1(ctx context.Context, fresh *server, write bool) (*upstream, error) {
 	rest := idleRead

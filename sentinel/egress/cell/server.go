@@ -34,6 +34,7 @@ const (
 	idleTime  = 30 * time.Minute // without a byte either way ends a connection
 	askTime   = 10 * time.Second // that sentinel may take
 	idleSweep = 30 * time.Second // between looks for idle ones
+	leftSweep = time.Second      // and for those whose client has gone
 )
 
 // Server is the way out of one cell. All fields are set before Serve.
@@ -164,6 +165,8 @@ func (s *Server) end(which func(*conn) bool) int {
 func (s *Server) sweep(ctx context.Context) error {
 	tick := time.NewTicker(idleSweep)
 	defer tick.Stop()
+	look := time.NewTicker(leftSweep)
+	defer look.Stop()
 	defer s.servers.end()
 	for {
 		select {
@@ -172,7 +175,24 @@ func (s *Server) sweep(ctx context.Context) error {
 		case now := <-tick.C:
 			s.endIdle(now)
 			s.servers.prune(now)
+		case <-look.C:
+			s.endLeft()
 		}
+	}
+}
+
+// endLeft ends intercepted requests whose client has gone: their servers would go on, with events for one, for nobody.
+func (s *Server) endLeft() {
+	s.mu.Lock()
+	var list []*conn
+	for k := range s.live {
+		if k.waits.Load() && closed(k.down) {
+			list = append(list, k)
+		}
+	}
+	s.mu.Unlock()
+	for _, k := range list {
+		k.leave()
 	}
 }
 
