@@ -2,11 +2,12 @@
 
 // Package egress is the one program that reaches out. It holds no policy and keeps no credential. As the daemon of workers
 // it asks authd for each request what the grant allows and what stands for the surrogate, and tells sentinel what became of
-// it. As `egress CELL` it is the way out of that cell: it asks sentinel for each connection, and where requests are read for each
-// of them, and authd for what stands for a surrogate. When those are away, nothing leaves. What an attacker who takes it over gains is the credentials of the requests that pass through meanwhile, or one
-// cell's traffic and a network; the packages below keep others from getting at them by way of it.
+// it. As `egress CELL` it is the way out of that cell: it asks sentinel for each connection, and where requests are read for
+// each of them, and authd for what stands for a surrogate. When those are away, nothing leaves. What an attacker who takes it
+// over gains is the credentials of the requests that pass through meanwhile, or one cell's traffic and a network; the packages
+// below keep others from getting at them by way of it.
 //
-// Later, not here yet: interception of a cell's requests, authd's splice for OAuth, and notices.
+// Later, not here yet: authd's splice for OAuth, and notices.
 package egress
 
 import (

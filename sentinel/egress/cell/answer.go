@@ -39,7 +39,8 @@ func parseAnswer(b []byte) (a *answerHead, more bool, err error) {
 	version, rest, _ := strings.Cut(a.lines[0], " ")
 	code, _, _ := strings.Cut(rest, " ")
 	if version != "HTTP/1.1" && version != "HTTP/1.0" || len(code) != 3 || code[0] < '1' || code[0] > '5' ||
-		strings.Trim(code, "0123456789") != "" || strings.ContainsFunc(rest, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+		strings.Trim(code, "0123456789") != "" ||
+		strings.ContainsFunc(rest, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
 		return bad("its first line")
 	}
 	a.Version = version

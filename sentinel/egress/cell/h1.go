@@ -418,7 +418,7 @@ func (x *h1) exchange(up *upstream, h *httpHead, r *request, v *verdict, b *body
 		x.abort()
 		return exchanged{}
 	case res.err != nil && !res.begun && !x.s.k.isCut():
-		e := wire.Refuse(wire.CodeVendorDown, "the server "+x.s.to.host.String()+" gave no answer that can be read", "the request was sent; look before repeating it")
+		e := x.s.noAnswer()
 		v.sent.Err = e
 		x.answer(h, refuse(e), true)
 		return exchanged{}

@@ -124,8 +124,7 @@ func (s *session) stream(w http.ResponseWriter, q *http.Request) {
 			s.refuseH2(w, r, refuse(e))
 			return
 		}
-		v.sent.Err = wire.Refuse(wire.CodeVendorDown, "the server "+s.to.host.String()+" gave no answer that can be read",
-			"the request was sent; look before repeating it")
+		v.sent.Err = s.noAnswer()
 		if q.Context().Err() != nil {
 			panic(http.ErrAbortHandler)
 		}

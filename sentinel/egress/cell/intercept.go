@@ -105,7 +105,8 @@ func untrusted(to target, err error) *wire.Error {
 	}
 	return wire.Refuse(wire.CodeVendorRefused,
 		"the client refuses interception of "+to.host.String()+": it does not take a certificate of the cell's CA",
-		"give the program the cell's CA; one that takes the server's own certificate only has to be let through unread, without a surrogate")
+		"give the program the cell's CA; for one that takes the server's own certificate only the person has to let the site "+
+			"through unread, without a surrogate")
 }
 
 // hello chooses how a client is answered: HTTP/2 only if the server speaks it. The server is connected to first where that is not

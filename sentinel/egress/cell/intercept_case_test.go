@@ -1105,3 +1105,75 @@ func FuzzBody(f *testing.F) {
 		}
 	})
 }
+
+// One leaf is made for a host, however many connections wait for it.
+func TestOneMintForManyConnections(t *testing.T) {
+	r := newReader(t)
+	port := r.serveTLS(http.HandlerFunc(echo), "vendor-a.test")
+	r.reads("vendor-a.test", nil)
+	var all sync.WaitGroup
+	for range 64 {
+		all.Go(func() {
+			c := tls.Client(r.world.dial(r.addr("vendor-a.test", port)), &tls.Config{RootCAs: r.root, ServerName: "vendor-a.test"})
+			if err := c.Handshake(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if n := r.s.CA.Made(); n != 1 {
+		t.Errorf("%d leaves", n)
+	}
+}
+
+// An intercepted WebSocket that rests takes little: memory for both of its connections, without the client and the server of the
+// test, which have theirs in the same process and are counted apart by a run without us.
+func TestIdleWebSocketsAreSmall(t *testing.T) {
+	const many = 200
+	r := newReader(t)
+	port := r.bare("vendor-a.test", func(c net.Conn) {
+		headFrom(bufio.NewReaderSize(c, 512))
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+		_, _ = c.Read(make([]byte, 1))
+	})
+	r.reads("vendor-a.test", &bearerPlace)
+	used := func(connect func() net.Conn) int {
+		measure := func() uint64 {
+			runtime.GC()
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return m.HeapInuse + m.StackInuse
+		}
+		before := measure()
+		var all []net.Conn
+		for range many {
+			c := connect()
+			fmt.Fprintf(c, "GET /ws HTTP/1.1\r\nHost: vendor-a.test:%d\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nAuthorization: Bearer %s\r\n\r\n",
+				port, surrogateA)
+			headFrom(bufio.NewReaderSize(c, 512))
+			all = append(all, c)
+		}
+		time.Sleep(300 * time.Millisecond)
+		after := measure()
+		for _, c := range all {
+			_ = c.Close()
+		}
+		time.Sleep(300 * time.Millisecond)
+		return int(after-before) / many
+	}
+	direct := used(func() net.Conn {
+		pool := x509.NewCertPool()
+		pool.AddCert(r.ca)
+		c, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port), &tls.Config{RootCAs: pool, ServerName: "vendor-a.test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	})
+	through := used(func() net.Conn { return r.tls("vendor-a.test", port, protocolH1) })
+	t.Logf("%d KiB for one through the gate, %d without", through>>10, direct>>10)
+	if through-direct > 40<<10 {
+		t.Errorf("%d KiB of memory for one that rests", (through-direct)>>10)
+	}
+}

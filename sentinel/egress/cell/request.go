@@ -131,7 +131,8 @@ func (s *session) decide(ctx context.Context, r *request) (*verdict, *refusal) {
 	if override := s.k.s.Facts.Override; override != nil {
 		for _, f := range r.Fields {
 			if override(f.Name) {
-				return nil, s.local(r, refuse(wire.Refuse(wire.CodeUsage, f.Name+" gives a request another method than it says", "send it with that method")))
+				return nil, s.local(r, refuse(wire.Refuse(wire.CodeUsage, f.Name+" gives a request another method than it says",
+					"send it with that method")))
 			}
 		}
 	}
@@ -154,7 +155,8 @@ func (s *session) decide(ctx context.Context, r *request) (*verdict, *refusal) {
 		req.Query = masked.Query
 		if masked.Path != r.Path {
 			if strings.Count(path, found.Surrogate) != 1 {
-				return nil, s.local(r, refuse(wire.Refuse(wire.CodeBadSurrogate, "the surrogate in the path is written in another form", nextSurrogate)))
+				return nil, s.local(r, refuse(wire.Refuse(wire.CodeBadSurrogate, "the surrogate in the path is written in another form",
+					nextSurrogate)))
 			}
 			req.Path = strings.Replace(path, found.Surrogate, wire.SurrogateMark, 1)
 		}
@@ -209,7 +211,8 @@ func (s *session) surrogate(r *request) (*swap.Located, *refusal) {
 		return nil, &refusal{wire.Refuse(wire.CodeBadSurrogate, "no surrogate on this request", nextSurrogate),
 			http.StatusUnauthorized, challenge(p)}
 	case errors.Is(err, swap.ErrSigned):
-		return nil, refuse(wire.Refuse(wire.CodeBadSurrogate, "signing is not supported here: a signature made with a surrogate is not one of the credential",
+		return nil, refuse(wire.Refuse(wire.CodeBadSurrogate,
+			"signing is not supported here: a signature made with a surrogate is not one of the credential",
 			"use a credential that is sent as it is"))
 	}
 	return nil, refuse(wire.Refuse(wire.CodeBadSurrogate, err.Error(), nextSurrogate))
@@ -292,6 +295,12 @@ func plainOf(coding string, b []byte, most int) (plain []byte, all, ok bool) {
 		return plain[:most], false, true
 	}
 	return plain, err == nil, err == nil || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// noAnswer is of a request that left.
+func (s *session) noAnswer() *wire.Error {
+	return wire.Refuse(wire.CodeVendorDown, "the server "+s.to.host.String()+" gave no answer that can be read",
+		"the request was sent; look before repeating it")
 }
 
 // ask asks sentinel. Whatever is no clear yes is a refusal.
