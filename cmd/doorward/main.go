@@ -11,13 +11,16 @@ import (
 
 	"github.com/doorward/doorward/cli/operator"
 	"github.com/doorward/doorward/internal/describe"
+	"github.com/doorward/doorward/internal/manifest"
 	"github.com/doorward/doorward/internal/wire"
+	"github.com/doorward/doorward/package/connectors"
 	"github.com/doorward/doorward/sentinel/ledger"
 	"github.com/doorward/doorward/sentinel/policy"
 )
 
 func main() {
-	os.Exit(operator.Main(os.Args[1:], operator.Parts{VerifyFile: verifyFile, CheckPolicy: checkPolicy}))
+	os.Exit(operator.Main(os.Args[1:], operator.Parts{VerifyFile: verifyFile, CheckPolicy: checkPolicy,
+		Manifest: readManifest, BuiltIn: connectors.Named, Names: connectors.Names}))
 }
 
 // verifyFile is ledger.VerifyFile with its report as JSON.
@@ -71,4 +74,16 @@ func faults(err error) []string {
 		out = append(out, faults(e)...)
 	}
 	return out
+}
+
+// readManifest is manifest.Parse, as far as an account is made by it.
+func readManifest(b []byte) (hosts []string, p wire.Placement, err error) {
+	m, err := manifest.Parse(b)
+	if err != nil {
+		return nil, wire.Placement{}, err
+	}
+	for _, h := range m.Hosts {
+		hosts = append(hosts, h.String())
+	}
+	return hosts, m.Placement, nil
 }

@@ -2,11 +2,12 @@
 
 // Package egress is the one program that reaches out. It holds no policy and keeps no credential. As the daemon of workers
 // it asks authd for each request what the grant allows and what stands for the surrogate, and tells sentinel what became of
-// it. As `egress CELL` it is the way out of that cell: it asks sentinel for each connection. When those are away, nothing
-// leaves. What an attacker who takes it over gains is the credentials of the requests that pass through meanwhile, or one
-// cell's traffic and a network; the packages below keep others from getting at them by way of it.
+// it. As `egress CELL` it is the way out of that cell: it asks sentinel for each connection, and where requests are read for
+// each of them, and authd for what stands for a surrogate. When those are away, nothing leaves. What an attacker who takes it
+// over gains is the credentials of the requests that pass through meanwhile, or one cell's traffic and a network; the packages
+// below keep others from getting at them by way of it.
 //
-// Later, not here yet: interception of a cell's requests, authd's splice for OAuth, and notices.
+// Later, not here yet: authd's splice for OAuth, and notices.
 package egress
 
 import (
@@ -21,10 +22,13 @@ import (
 	"github.com/doorward/doorward/cellnet/listener"
 	"github.com/doorward/doorward/cellnet/openers"
 	"github.com/doorward/doorward/internal/daemon"
+	"github.com/doorward/doorward/internal/manifest"
 	"github.com/doorward/doorward/internal/peer"
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/sentinel/egress/cell"
+	"github.com/doorward/doorward/sentinel/egress/facts"
 	"github.com/doorward/doorward/sentinel/egress/guard"
+	"github.com/doorward/doorward/sentinel/egress/mint"
 	"github.com/doorward/doorward/sentinel/egress/proxy"
 	"golang.org/x/sys/unix"
 )
@@ -107,6 +111,11 @@ func ofCell(ctx context.Context, p *daemon.Process, name string, record *daemon.
 		return err
 	}
 	defer opened.Close()
+	ca, err := mint.Open(p.Dirs.State)
+	if err != nil {
+		return err
+	}
+	authd := &proxy.Resolver{Path: wire.PathAuthdEgress}
 	s := &cell.Server{
 		Cell:     name,
 		Listener: tcp,
@@ -116,11 +125,18 @@ func ofCell(ctx context.Context, p *daemon.Process, name string, record *daemon.
 			resp := new(wire.ConnectResp)
 			return resp, record.Call(ctx, "connect", req, resp)
 		},
-		Opener: opened.Of,
-		Report: reports.Report,
-		Full:   reports.Full,
-		Dialer: dialer,
-		Log:    p.Log,
+		Request: func(ctx context.Context, req *wire.RequestReq) (*wire.RequestResp, error) {
+			resp := new(wire.RequestResp)
+			return resp, record.Call(ctx, "request", req, resp)
+		},
+		Resolve: authd.Resolve,
+		Facts:   read,
+		CA:      ca,
+		Opener:  opened.Of,
+		Report:  reports.Report,
+		Full:    reports.Full,
+		Dialer:  dialer,
+		Log:     p.Log,
 	}
 	control := &daemon.Server{Name: "egress-cell", Listener: sentinel, Log: p.Log, Verbs: []daemon.Verb{
 		daemon.On("cut", peer.Daemon("sentinel"), s.Cut),
@@ -129,6 +145,20 @@ func ofCell(ctx context.Context, p *daemon.Process, name string, record *daemon.
 		return err
 	}
 	return p.Run(ctx, s.Serve, control.Serve, record.Run, reports.Run)
+}
+
+// read is what requests are read by.
+var read = &cell.Facts{
+	Path:  facts.Path,
+	Match: manifest.MatchPath,
+	Read: func(as, method, path, query, media string, body []byte) ([]string, *wire.ModelUse) {
+		return facts.Of(as, &facts.Asked{Method: method, Path: path, Query: query, Media: media, Body: body})
+	},
+	Git:      facts.Git,
+	Override: facts.Override,
+	Shape: func(host string, e *wire.Error) (string, []byte) {
+		return facts.Refusal(facts.Provider(host), e)
+	},
 }
 
 // networkOf is the cookie of the network namespace that a listener is in.

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/doorward/doorward/internal/wire"
 )
 
 // handOver is how long a server has to finish its answers, after the client went on to another one.
@@ -22,15 +24,24 @@ const handOver = 10 * time.Second
 type carriage struct {
 	k       *conn
 	up      *net.TCPConn
-	out, in atomic.Int64 // bytes
-	moves   atomic.Bool  // the client goes on to another server: its connection outlives this one
+	site    string
+	spent   atomic.Pointer[wire.Error] // that the site's budget of bytes is
+	out, in atomic.Int64               // bytes
+	moves   atomic.Bool                // the client goes on to another server: its connection outlives this one
 
 	once   sync.Once
 	broken bool // by the server, or by us; where the client breaks off it just has what it wanted
 }
 
-func (c *carriage) sent(n int) { c.out.Add(int64(n)); c.k.touch() }
-func (c *carriage) got(n int)  { c.in.Add(int64(n)); c.k.touch() }
+func (c *carriage) sent(n int) {
+	c.out.Add(int64(n))
+	c.k.touch()
+	if e := c.k.s.budget.send(c.site, int64(n)); e != nil && c.spent.CompareAndSwap(nil, e) {
+		c.abort(c.up)
+	}
+}
+
+func (c *carriage) got(n int) { c.in.Add(int64(n)); c.k.touch() }
 
 // send writes bytes that were read ahead.
 func (c *carriage) send(b []byte) error {

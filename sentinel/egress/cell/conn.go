@@ -30,6 +30,8 @@ type conn struct {
 	down   *net.TCPConn
 	task   wire.Task    // who opened it
 	src    source       // reads down, until its bytes go on untouched
+	waits  atomic.Bool  // for the answer to an intercepted request of HTTP/1
+	gone   atomic.Bool  // its client was seen to be while it waited
 	last   atomic.Int64 // when a byte came last, either way; nanoseconds since 1970
 
 	mu      sync.Mutex   // guards what follows
@@ -38,6 +40,9 @@ type conn struct {
 	decided bool         // by sentinel; ids are then of the decision and its grant
 	ids     [2]string
 	missed  []string // ids that were cut before
+	// Of its requests, where it is intercepted.
+	asking int            // being decided
+	live   map[string]int // ids by which requests go on, and of how many
 }
 
 func (k *conn) touch()                           { k.last.Store(time.Now().UnixNano()) }
@@ -49,6 +54,15 @@ func (k *conn) cut() {
 	defer k.mu.Unlock()
 	k.off = true
 	k.cancel()
+	reset(k.down)
+	reset(k.up)
+}
+
+// leave ends it where its client has gone.
+func (k *conn) leave() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.gone.Store(true)
 	reset(k.down)
 	reset(k.up)
 }
@@ -78,10 +92,45 @@ func (k *conn) under(ids ...string) bool {
 func (k *conn) has(id string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.decided && len(k.missed) < maxMissed {
+	if (!k.decided || k.asking > 0) && len(k.missed) < maxMissed {
 		k.missed = append(k.missed, id)
 	}
-	return k.decided && slices.Contains(k.ids[:], id) || len(k.missed) == maxMissed
+	return k.decided && slices.Contains(k.ids[:], id) || k.live[id] > 0 || len(k.missed) == maxMissed
+}
+
+// asks is before sentinel is asked for one of its requests, goes after: by what ids that goes on, none where it does not. It is
+// false where one of them, or the connection, has been cut meanwhile. ended takes the ids back.
+func (k *conn) asks() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.asking++
+}
+
+func (k *conn) goes(ids []string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.live == nil {
+		k.live = map[string]int{}
+	}
+	ok := !k.off
+	for _, id := range ids {
+		k.live[id]++
+		ok = ok && !slices.Contains(k.missed, id)
+	}
+	if k.asking--; k.asking == 0 {
+		k.missed = nil
+	}
+	return ok
+}
+
+func (k *conn) ended(ids []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, id := range ids {
+		if k.live[id]--; k.live[id] <= 0 {
+			delete(k.live, id)
+		}
+	}
 }
 
 // undecided is before sentinel is asked again.
@@ -164,6 +213,18 @@ func (k *conn) reach(t target, a agreed, f front) (again bool) {
 		return false
 	}
 	sent := wire.SentReq{Conn: resp.ID, Host: a.to.host.String()}
+	site := a.to.String()
+	k.s.Names.Allow(resp.Budget)
+	if e := k.s.budget.open(site, resp.Budget); e != nil {
+		sent.Err = e
+		k.s.Report(sent)
+		k.refuse(site, f, e)
+		return false
+	}
+	defer k.s.budget.close(site)
+	if resp.How == wire.HowIntercept {
+		return k.intercept(t, a, f, resp)
+	}
 	if f.http != nil {
 		sent.Method = f.http.Method
 	}
@@ -174,7 +235,7 @@ func (k *conn) reach(t target, a agreed, f front) (again bool) {
 		k.refuse(a.to.String(), f, refusal)
 		return false
 	}
-	c := carriage{k: k, up: up}
+	c := carriage{k: k, up: up, site: site}
 	var err error
 	if f.http != nil {
 		again, err = c.requests(t, a, f.http)
@@ -190,6 +251,8 @@ func (k *conn) reach(t target, a agreed, f front) (again bool) {
 	switch {
 	case k.isCut():
 		sent.Err = wire.Refuse(wire.CodeRevoked, "the connection was cut", "")
+	case c.spent.Load() != nil:
+		sent.Err = c.spent.Load()
 	case c.broken:
 		sent.Err = wire.Refuse(wire.CodeVendorDown, "the connection ended before its end", "")
 	}
@@ -215,8 +278,13 @@ func (k *conn) ask(req *wire.ConnectReq) (*wire.ConnectResp, *wire.Error) {
 		return nil, wire.Refuse(wire.CodeUnavailable, "sentinel gave no answer", "try again")
 	case resp == nil || resp.ID == "":
 		return nil, wire.Refuse(wire.CodeInternal, "sentinel's answer cannot be used", "")
-	case resp.How != wire.HowSplice:
-		e := wire.Refuse(wire.CodeInternal, "this site's requests have to be read, which this version cannot", "")
+	case resp.How == wire.HowIntercept && (!k.s.Facts.whole() || k.s.Request == nil || k.s.Resolve == nil || k.s.CA == nil ||
+		req.Begins == wire.BeginsOther):
+		e := wire.Refuse(wire.CodeNotAllowed, "this site's requests have to be read, and these cannot be", "use https")
+		k.s.Report(wire.SentReq{Conn: resp.ID, Host: req.Name + req.Addr, Err: e})
+		return nil, e
+	case resp.How != wire.HowSplice && resp.How != wire.HowIntercept:
+		e := wire.Refuse(wire.CodeInternal, "sentinel's answer cannot be used", "")
 		k.s.Report(wire.SentReq{Conn: resp.ID, Host: req.Name + req.Addr, Err: e})
 		return nil, e
 	case !k.under(resp.ID, resp.Under):

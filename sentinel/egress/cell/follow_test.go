@@ -42,7 +42,7 @@ func forwarded(t testing.TB, send []byte) []byte {
 	t.Helper()
 	client, down := tcpPair(t)
 	up, server := tcpPair(t)
-	k := &conn{down: down, src: source{c: down}}
+	k := &conn{s: new(Server), down: down, src: source{c: down}}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	defer k.cancel()
 	go func() { _, _ = client.Write(send); _ = client.CloseWrite(); _, _ = io.Copy(io.Discard, client) }()

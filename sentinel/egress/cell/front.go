@@ -70,7 +70,8 @@ func classify(b []byte, end bool) (f front, need int, err error) {
 
 // source reads a connection, and keeps what was read ahead of its use.
 type source struct {
-	c    *net.TCPConn
+	c    net.Conn
+	most int    // bytes that b may have; 0 is maxFront
 	b    []byte // read and not used
 	err  error  // of the last read
 	used func() // told of each read that gave bytes
@@ -118,10 +119,17 @@ func (s *source) front(wait bool) (front, error) {
 	}
 }
 
-// read reads what is there, at least one byte, behind what is there already. Preconditions: s.b is below maxFront.
+func (s *source) limit() int {
+	if s.most == 0 {
+		return maxFront
+	}
+	return s.most
+}
+
+// read reads what is there, at least one byte, behind what is there already. Preconditions: s.b is below its limit.
 func (s *source) read() {
 	if cap(s.b)-len(s.b) < 512 {
-		s.b = append(make([]byte, 0, min(maxFront, max(2048, 2*cap(s.b)+512))), s.b...)
+		s.b = append(make([]byte, 0, min(s.limit(), max(2048, 2*cap(s.b)+512))), s.b...)
 	}
 	n, err := s.c.Read(s.b[len(s.b):cap(s.b)])
 	s.b, s.err = s.b[:len(s.b)+n], err

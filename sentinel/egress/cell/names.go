@@ -104,6 +104,17 @@ func (n *Names) Of(name guard.Host) (v4, v6 netip.Addr, err error) {
 	return nth(pool4, i+firstName), nth(pool6, i+firstName), nil
 }
 
+// Allow has as many new names a minute as a budget says, where it says so.
+func (n *Names) Allow(b *wire.Budget) {
+	most := namesAMinute
+	if b != nil && b.Cell.Names > 0 {
+		most = int(min(b.Cell.Names, namesAMinute))
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.allow.most, n.allow.every = most, time.Minute/time.Duration(most)
+}
+
 // Name is the name that an address stands for.
 func (n *Names) Name(a netip.Addr) (string, bool) {
 	i, ok := number(a.Unmap())

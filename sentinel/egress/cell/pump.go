@@ -68,3 +68,18 @@ func reset(c *net.TCPConn) {
 		_ = c.Close()
 	}
 }
+
+// closed says that the other side has ended its half, whether or not there are bytes to read before that.
+func closed(c *net.TCPConn) bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	const closeWait, closing = 8, 7 // of include/net/tcp_states.h
+	ended := false
+	err = raw.Control(func(fd uintptr) {
+		i, err := unix.GetsockoptTCPInfo(int(fd), unix.SOL_TCP, unix.TCP_INFO)
+		ended = err == nil && (i.State == closeWait || i.State == closing)
+	})
+	return err == nil && ended
+}

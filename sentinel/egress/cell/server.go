@@ -14,6 +14,7 @@ package cell
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -24,6 +25,7 @@ import (
 	"github.com/doorward/doorward/internal/daemon"
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/sentinel/egress/guard"
+	"github.com/doorward/doorward/sentinel/egress/mint"
 )
 
 // Bounds of one cell's traffic.
@@ -32,6 +34,7 @@ const (
 	idleTime  = 30 * time.Minute // without a byte either way ends a connection
 	askTime   = 10 * time.Second // that sentinel may take
 	idleSweep = 30 * time.Second // between looks for idle ones
+	leftSweep = time.Second      // and for those whose client has gone
 )
 
 // Server is the way out of one cell. All fields are set before Serve.
@@ -42,6 +45,14 @@ type Server struct {
 	Names    *Names
 	// Ask asks sentinel; a *wire.Error is a refusal that the cell may read.
 	Ask func(context.Context, *wire.ConnectReq) (*wire.ConnectResp, error)
+	// Where requests are read: Request asks sentinel for one, Resolve has authd put its credential for the surrogate, CA makes the
+	// certificates that the cell is shown, and Roots, nil for the system's, are what servers are held to. Without one of the
+	// first four no site whose requests have to be read is reached.
+	Request func(context.Context, *wire.RequestReq) (*wire.RequestResp, error)
+	Resolve func(context.Context, *wire.ResolveReq) (*wire.ResolveResp, error)
+	CA      *mint.Authority
+	Facts   *Facts
+	Roots   *x509.CertPool
 	// Opener says who opened an accepted connection; where nobody knows, that is an error, and sentinel is asked without it.
 	Opener func(*net.TCPConn) (wire.Task, error)
 	// Report tells sentinel what became of a connection that it allowed; Full says that it is too far behind.
@@ -51,6 +62,8 @@ type Server struct {
 	Log    *slog.Logger
 
 	refused refusals
+	budget  budgets
+	servers servers
 	brake   brake      // of the log
 	tells   brake      // of refusals on the record
 	mu      sync.Mutex // guards what follows
@@ -152,13 +165,34 @@ func (s *Server) end(which func(*conn) bool) int {
 func (s *Server) sweep(ctx context.Context) error {
 	tick := time.NewTicker(idleSweep)
 	defer tick.Stop()
+	look := time.NewTicker(leftSweep)
+	defer look.Stop()
+	defer s.servers.end()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case now := <-tick.C:
 			s.endIdle(now)
+			s.servers.prune(now)
+		case <-look.C:
+			s.endLeft()
 		}
+	}
+}
+
+// endLeft ends intercepted requests whose client has gone: their servers would go on, with events for one, for nobody.
+func (s *Server) endLeft() {
+	s.mu.Lock()
+	var list []*conn
+	for k := range s.live {
+		if k.waits.Load() && closed(k.down) {
+			list = append(list, k)
+		}
+	}
+	s.mu.Unlock()
+	for _, k := range list {
+		k.leave()
 	}
 }
 

@@ -100,6 +100,7 @@ type world struct {
 	policy  map[string]error // by name or address; what is not there is not allowed
 	permit  []string
 	under   string
+	read    map[string]wire.ConnectResp // how the sites are reached whose requests are read, by name
 	dns     map[string]netip.Addr
 	logs    bytes.Buffer
 	ports   []int
@@ -206,7 +207,12 @@ func (w *world) sentinel() *daemon.Client {
 				err = wire.Refuse(wire.CodeNotAllowed, "policy names no site "+r.Name+r.Addr, "ask the person to add it")
 			}
 			n++
-			return &wire.ConnectResp{ID: fmt.Sprint("c", n), How: wire.HowSplice, Permit: w.permit, Under: w.under}, err
+			resp := w.read[r.Name]
+			if resp.How == "" {
+				resp.How = wire.HowSplice
+			}
+			resp.ID, resp.Permit, resp.Under = fmt.Sprint("c", n), w.permit, w.under
+			return &resp, err
 		})}}
 	ctx, cancel := context.WithCancel(context.Background())
 	client := &daemon.Client{Path: path, Log: quiet}
