@@ -292,6 +292,7 @@ var others = []attempt{
 		return open(ip4, dgram, 0, "9.0.0.1:53")()
 	}},
 	{name: "many connections", try: func() error { return connections(many) }},
+	{name: "some connections", try: func() error { return connections(some) }},
 	{name: "more connections than a map holds", try: func() error { return connections(fill) }},
 	{name: "flood", try: func() error {
 		for range flood - 1 {
@@ -303,6 +304,7 @@ var others = []attempt{
 
 const (
 	flood = 800
+	some  = 4000
 	many  = 100_000
 	fill  = 30_000 // more than a map of who opened what holds
 )

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 }
 
 // bare are the paths of a machine that has nothing yet but the file system of the pins.
-func bare(t *testing.T) Paths {
+func bare(t testing.TB) Paths {
 	t.Helper()
 	ground.Need(t)
 	dir := t.TempDir() + "/"
@@ -46,7 +46,7 @@ func bare(t *testing.T) Paths {
 }
 
 // paths are those of a machine whose slice of cells has the gate.
-func paths(t *testing.T) Paths {
+func paths(t testing.TB) Paths {
 	t.Helper()
 	p := bare(t)
 	makeSlices(t, p)
@@ -57,7 +57,7 @@ func paths(t *testing.T) Paths {
 }
 
 // makeSlices makes the slices of cells and workers.
-func makeSlices(t *testing.T, p Paths) {
+func makeSlices(t testing.TB, p Paths) {
 	t.Helper()
 	for _, slice := range []string{p.Slice, p.Workers} {
 		if _, err := ground.MakeCgroup(slice); err != nil {
@@ -71,7 +71,7 @@ func (p Paths) within() string { return p.Slice + "/doorward-cell@work.service/p
 func (p Paths) beside() string { return p.Slice + "-beside" }
 
 // cell makes the network of a cell.
-func cell(t *testing.T, p Paths, name string) *os.File {
+func cell(t testing.TB, p Paths, name string) *os.File {
 	t.Helper()
 	if err := p.Cell(name); err != nil {
 		t.Fatal(err)
@@ -90,14 +90,14 @@ func cell(t *testing.T, p Paths, name string) *os.File {
 }
 
 // in runs f in a network namespace; what f makes there stays in it.
-func in[T any](t *testing.T, ns *os.File, f func() (T, error)) (out T, err error) {
+func in[T any](t testing.TB, ns *os.File, f func() (T, error)) (out T, err error) {
 	t.Helper()
 	err = within(ns, func() error { out, err = f(); return err })
 	return out, err
 }
 
 // listen is a listener in the namespace that can go into the slot, as systemd makes it.
-func listen(t *testing.T, ns *os.File, network, at string) *net.TCPListener {
+func listen(t testing.TB, ns *os.File, network, at string) *net.TCPListener {
 	t.Helper()
 	var lc net.ListenConfig
 	lc.SetMultipathTCP(false)
@@ -110,7 +110,7 @@ func listen(t *testing.T, ns *os.File, network, at string) *net.TCPListener {
 }
 
 // egress is what egress@CELL does at its start: it has the listener in its slot.
-func egress(t *testing.T, p Paths, name string, ns *os.File) *net.TCPListener {
+func egress(t testing.TB, p Paths, name string, ns *os.File) *net.TCPListener {
 	t.Helper()
 	ln := listen(t, ns, "tcp", "[::]:15001")
 	if err := listener.Put(p.BPF+name+"/listener", ln); err != nil {
@@ -120,7 +120,7 @@ func egress(t *testing.T, p Paths, name string, ns *os.File) *net.TCPListener {
 }
 
 // dial connects from inside of a namespace. It takes no name and no list, which net.Dial would try in other threads.
-func dial(t *testing.T, ns *os.File, network, to string) (net.Conn, error) {
+func dial(t testing.TB, ns *os.File, network, to string) (net.Conn, error) {
 	t.Helper()
 	at := netip.MustParseAddrPort(to)
 	return in(t, ns, func() (net.Conn, error) {
@@ -132,7 +132,7 @@ func dial(t *testing.T, ns *os.File, network, to string) (net.Conn, error) {
 }
 
 // accepts says whether a connection from inside arrives at ln, and as which local address.
-func accepts(t *testing.T, ns *os.File, ln *net.TCPListener, network, to string) (string, error) {
+func accepts(t testing.TB, ns *os.File, ln *net.TCPListener, network, to string) (string, error) {
 	t.Helper()
 	c, err := dial(t, ns, network, to)
 	if err != nil {
@@ -151,7 +151,7 @@ func accepts(t *testing.T, ns *os.File, ln *net.TCPListener, network, to string)
 }
 
 // wantSteered holds the counters of a cell to what they are to be; what is not named is to be zero.
-func wantSteered(t *testing.T, p Paths, name string, want map[string]uint64) {
+func wantSteered(t testing.TB, p Paths, name string, want map[string]uint64) {
 	t.Helper()
 	have, err := p.Steered(name)
 	if err != nil {
@@ -167,7 +167,7 @@ func wantSteered(t *testing.T, p Paths, name string, want map[string]uint64) {
 func refused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
 
 // ip runs ip(8) in a namespace.
-func ip(t *testing.T, ns *os.File, words string) {
+func ip(t testing.TB, ns *os.File, words string) {
 	t.Helper()
 	_, err := in(t, ns, func() (struct{}, error) {
 		out, err := exec.Command("ip", strings.Fields(words)...).CombinedOutput()

@@ -31,7 +31,7 @@ const (
 )
 
 // network is a network namespace with a name, and nothing else.
-func network(t *testing.T, p Paths, name string) *os.File {
+func network(t testing.TB, p Paths, name string) *os.File {
 	t.Helper()
 	ns, _, err := p.namespace(name)
 	if err == nil {

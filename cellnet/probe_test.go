@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/doorward/doorward/test/ground"
@@ -31,6 +32,7 @@ const probeEnv = "DOORWARD_CELLNET_PROBE"
 type said struct {
 	Errno syscall.Errno
 	Where string // what failed
+	Took  time.Duration
 }
 
 // attempt is one way to send something.
@@ -49,6 +51,7 @@ type attempt struct {
 // probe is TestMain of a probe.
 func probe(name string) {
 	runtime.LockOSThread()
+	var s said
 	var err error
 	if os.Geteuid() == 0 {
 		err = unix.Setns(3, unix.CLONE_NEWNET)
@@ -57,11 +60,12 @@ func probe(name string) {
 		err = fmt.Errorf("there is no attempt %q", name)
 		for _, a := range slices.Concat(attempts, others) {
 			if a.name == name {
+				begun := time.Now()
 				err = a.try()
+				s.Took = time.Since(begun)
 			}
 		}
 	}
-	var s said
 	if err != nil {
 		s.Where = err.Error()
 		if !errors.As(err, &s.Errno) {
@@ -87,13 +91,13 @@ func (c *child) end() {
 }
 
 // probeIn starts a probe in a cgroup and a network namespace, and waits for what it says.
-func probeIn(t *testing.T, cgroup string, ns *os.File, name string) *child {
+func probeIn(t testing.TB, cgroup string, ns *os.File, name string) *child {
 	t.Helper()
 	return probeAs(t, cgroup, ns, name, nil)
 }
 
 // probeAs starts it as another user, with no capability. words are for the attempt.
-func probeAs(t *testing.T, cgroup string, ns *os.File, name string, as *syscall.Credential, words ...string) *child {
+func probeAs(t testing.TB, cgroup string, ns *os.File, name string, as *syscall.Credential, words ...string) *child {
 	t.Helper()
 	if _, err := ground.MakeCgroup(cgroup); err != nil {
 		t.Fatal(err)

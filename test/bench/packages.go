@@ -43,6 +43,12 @@ func packages(ctx context.Context, t *table, root string) error {
 		{"audit/64", ">= 5", "./sentinel/ledger", "^BenchmarkAudit64$",
 			"records/s of one writer with pwrite and fdatasync",
 			func(m map[string]float64) (float64, bool) { v, ok := m["BenchmarkAudit64 ratio"]; return v, ok }},
+		{"bpf/run", "<= 3", "./cellnet", "^BenchmarkGate$", "a program that allows everything",
+			func(m map[string]float64) (float64, bool) { v, ok := m["BenchmarkGate run"]; return v, ok }},
+		{"bpf/scale", "<= 1.5", "./cellnet", "^BenchmarkGate$", "`bpf/run` with one cell, where this has a hundred",
+			func(m map[string]float64) (float64, bool) { v, ok := m["BenchmarkGate scale"]; return v, ok }},
+		{"bpf/connect", "<= 1.25", "./cellnet", "^BenchmarkGate$", "connections in a network without programs",
+			func(m map[string]float64) (float64, bool) { v, ok := m["BenchmarkGate connect"]; return v, ok }},
 	} {
 		if !t.wants(b.row) {
 			continue
