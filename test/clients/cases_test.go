@@ -149,6 +149,9 @@ var inEveryStore = []struct {
 	}},
 	{"openssl", has("openssl"), func(_ *rig, u string) []string {
 		host := strings.TrimSuffix(strings.TrimPrefix(u, "https://"), "/sum")
+		if !strings.Contains(host, ":") {
+			host += ":443"
+		}
 		return []string{"/bin/sh", "-c", `openssl s_client -verify_return_error -connect "$1" </dev/null`, "sh", host}
 	}},
 	{"npm", has("npm"), func(_ *rig, u string) []string {

@@ -3,6 +3,7 @@
 package clients
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/ecdsa"
@@ -79,6 +80,7 @@ type server struct {
 
 	mu    sync.Mutex // guards what follows
 	conns []*bytes.Buffer
+	taken int // how often
 	seen  []string
 }
 
@@ -120,16 +122,17 @@ func (t *tap) Accept() (net.Conn, error) {
 
 type tapped struct {
 	*tls.Conn
-	s *server
-	b *bytes.Buffer
+	s     *server
+	b     *bytes.Buffer
+	taken int // when b began
 }
 
 func (c *tapped) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	if c.b == nil && n > 0 {
-		c.b = new(bytes.Buffer)
+	if (c.b == nil || c.taken != c.s.taken) && n > 0 {
+		c.b, c.taken = new(bytes.Buffer), c.s.taken
 		c.s.conns = append(c.s.conns, c.b)
 	}
 	if n > 0 {
@@ -155,16 +158,36 @@ func (s *server) record(w http.ResponseWriter, r *http.Request) {
 	s.handler.ServeHTTP(w, r)
 }
 
-// take is what came since it was last asked: bytes by connection and requests, in an order of their own.
+// take are the requests that came since it was last asked, as they stood on their connections, in an order of their own. Which
+// go on one connection is its two ends' affair.
 func (s *server) take() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := s.seen
 	for _, b := range s.conns {
-		out = append(out, b.String())
+		out = append(out, requests(b.Bytes())...)
 	}
 	s.conns, s.seen = nil, nil
+	s.taken++
 	slices.Sort(out)
+	return out
+}
+
+// requests cuts what came on a connection behind each request. What is none stays with the one before it.
+func requests(b []byte) (out []string) {
+	for len(b) > 0 {
+		from := bytes.NewReader(b)
+		r := bufio.NewReaderSize(from, 16)
+		q, err := http.ReadRequest(r)
+		if err == nil && q.Header.Get("Upgrade") == "" {
+			_, err = io.Copy(io.Discard, q.Body)
+		}
+		n := len(b) - from.Len() - r.Buffered()
+		if err != nil || q.Header.Get("Upgrade") != "" {
+			n = len(b)
+		}
+		out, b = append(out, string(b[:n])), b[n:]
+	}
 	return out
 }
 

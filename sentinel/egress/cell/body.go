@@ -25,7 +25,7 @@ const (
 
 // Sizes of what is read at a time: little while little comes, since a connection that rests keeps its buffer.
 const (
-	fewBytes  = 2 << 10
+	fewBytes  = 512
 	manyBytes = 16 << 10 // a TLS record
 )
 

@@ -483,6 +483,7 @@ func (x *h1) final(up *upstream, h *httpHead, r *request, v *verdict, a *answerH
 		res.refused = wire.Refuse(wire.CodeVendorDown, "the server switched protocols unasked", "")
 		return res
 	case a.status == http.StatusSwitchingProtocols:
+		h.lines, r.Head = nil, swap.Head{} // it may rest for long
 		return x.switched(up, v, a)
 	}
 	length := a.length
@@ -592,6 +593,7 @@ func (x *h1) switched(up *upstream, v *verdict, a *answerHead) (res came) {
 	x.s.k.waits.Store(false) // a half that ends is no client that goes
 	text, n := a.text(v, false, "")
 	v.sent.Swapped += n
+	v.scrub = nil // what frames say is not searched, and it may rest for long
 	if _, err := x.down.Write(text); err != nil {
 		res.err = fmt.Errorf("%w: %w", errClient, err)
 		return res

