@@ -102,7 +102,7 @@ func TestGitByGit(t *testing.T) {
 	commit()
 	run("-C", "w", "push", "-q", "origin", "main")
 	expect("a push", fetch, "git push update refs/heads/main")
-	commit("--amend")
+	commit("--amend", "-m", "another") // or within one second it would be the same commit
 	run("-C", "w", "push", "-q", "-f", "origin", "main", "main:refs/heads/side", "HEAD:refs/tags/v1")
 	mu.Lock()
 	got := strings.Split(seen[len(seen)-1], ", ")
