@@ -229,9 +229,10 @@ func openSlice(cgroup string) (*os.File, uint64, error) {
 	return dir, st.Ino, nil
 }
 
-// cookie is the number of the network namespace that the thread is in.
+// cookie is the number of the network namespace that the thread is in. It asks a socket of netlink: the one family that all
+// units which get here may use.
 func cookie() (uint64, error) {
-	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return 0, err
 	}
