@@ -129,21 +129,25 @@ func (u *machineUnit) watch(pid int) (*process, error) {
 	return p, nil
 }
 
-// how is how a process of the unit ended, as systemd saw it.
+// how is how a process of the unit ended, as systemd saw it. Where systemd has started the unit again since (a socket that
+// was waited on does that at once), it has forgotten, and nil is the answer: the other ground sees every end.
 func (u *machineUnit) how(pid int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
 	defer cancel()
 	for ; ; time.Sleep(pollEvery) {
-		main, err := u.number(ctx, "ExecMainPID")
-		ended, err2 := u.number(ctx, "ExecMainExitTimestampMonotonic")
-		code, err3 := u.number(ctx, "ExecMainCode")
-		status, err4 := u.number(ctx, "ExecMainStatus")
-		if err := errors.Join(err, err2, err3, err4); err != nil {
+		all, err := u.m.bus.GetUnitTypePropertiesContext(ctx, u.d.Unit(), "Service") // at one moment
+		if err != nil {
 			return fmt.Errorf("ask systemd how %s ended: %w", u.d.Unit(), err)
 		}
+		main, _ := all["ExecMainPID"].(uint32)
+		ended, _ := all["ExecMainExitTimestampMonotonic"].(uint64)
+		code, ok := all["ExecMainCode"].(int32)
+		status, ok2 := all["ExecMainStatus"].(int32)
 		switch {
-		case main != uint64(pid):
-			return errors.New("it was started again since")
+		case !ok || !ok2:
+			return fmt.Errorf("ask systemd how %s ended: it does not say", u.d.Unit())
+		case main != uint32(pid):
+			return nil
 		case ended == 0:
 		case code == 1 && status == 0: // CLD_EXITED
 			return nil
