@@ -23,7 +23,7 @@ import (
 const egressState = "/var/lib/doorward/egress-cell/"
 
 // trustDir is where `cells nspawn` puts what a cell trusts, in a folder of the cell's name. Root alone comes into private.
-const trustDir = wire.RunDir + "private/ca/"
+const trustDir = wire.CADir
 
 // trusted makes what the cell of that name trusts: what its tree does, and the root of its egress. Without that root it is not
 // started: half of its programs would take the egress's certificates for an attack, or a credential for a bad one.

@@ -74,6 +74,9 @@ const (
 // PathEgressCell is the socket on which the egress of a cell accepts sentinel.
 func PathEgressCell(cell string) string { return RunDir + "egress-cell/" + cell + "/sock" }
 
+// CADir has, below the name of each cell, the files of its trust (CellCA).
+const CADir = RunDir + "private/ca/"
+
 // BPFDir is a file system of the kernel's own, root's, in which programs and maps have names. Of each cell, below its name:
 // `listener`, a sockmap whose slot 0 takes the cell's connections, and drops them while it is empty, and `openers`, who opened
 // which connection. Whatever is of all cells has a dash in its name, which no cell has.

@@ -5,6 +5,7 @@ package machine
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -169,11 +170,20 @@ func cellRun(Canary) error {
 		return err
 	}
 	for _, d := range below {
-		if d.Name() != "cell" {
+		if path := wire.RunDir + d.Name() + "/"; path != wire.CellRun && path != wire.CellCA {
 			return fmt.Errorf("%s%s is there", wire.RunDir, d.Name())
 		}
 	}
-	return nil
+	files, err := os.ReadDir(wire.CellCA)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, f := range files {
+		if !f.Type().IsRegular() {
+			return fmt.Errorf("%s%s is no file", wire.CellCA, f.Name())
+		}
+	}
+	return err
 }
 
 func cellSentinel(Canary) error {

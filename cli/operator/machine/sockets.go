@@ -9,6 +9,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/doorward/doorward/internal/wire"
@@ -91,6 +92,7 @@ func others(known map[string]bool) []Finding {
 		case d.IsDir() && (st.Uid != 0 || st.Gid != 0 || info.Mode().Perm()&0o022 != 0):
 			out = append(out, Bad(check, next, "%s is %04o, of user %d and group %d: another than root may put a socket there",
 				Detail(path), int64(info.Mode().Perm()), int64(st.Uid), int64(st.Gid)))
+		case strings.HasPrefix(path, wire.CADir) && info.Mode().IsRegular(): // what a cell trusts
 		case !info.IsDir() && !known[path]:
 			out = append(out, Bad(check, next, "%s is there, and not in the table of who may talk to whom", Detail(path)))
 		}
