@@ -390,6 +390,49 @@ func TestADeniedRequest(t *testing.T) {
 	}
 }
 
+// TestHowOftenAGrantOfARequestIsGood: a yes alone is for one request, and so is once; for a time, or the session, it is any number.
+func TestHowOftenAGrantOfARequestIsGood(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		fn   func(*wire.Grant) // nil: a yes alone
+		good int               // requests, of four
+		says string
+	}{
+		{"a yes alone", nil, 1, ", once; "},
+		{"once", func(g *wire.Grant) { g.Kind, g.Session = policy.Once, "" }, 1, ", once; "},
+		{"three times", func(g *wire.Grant) { g.Count = 3 }, 3, ", 3 times at most; "},
+		{"in the session", func(g *wire.Grant) { g.Count = 0 }, 4, ", any number of times, in session "},
+		{"for a day", func(g *wire.Grant) {
+			g.Kind, g.Session, g.Count, g.Until = policy.Until, "", 0, time.Now().Add(24*time.Hour-time.Minute).Unix()
+		}, 4, ", any number of times, until "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, _, _, send := chatRig(t, "")
+			send("POST", "/api/channels/1/messages")
+			card := s.cards(t)[0]
+			var want *wire.Grant
+			if c.fn != nil {
+				g := *card.Grantable
+				c.fn(&g)
+				want = &g
+			}
+			id := s.approve(t, card.ID, want)
+			if got := s.ledger.Grants(ledger.GrantFilter{ID: id}); len(got) != 1 || !strings.Contains(s.asGrant(&got[0]).Sentence, c.says) {
+				t.Errorf("it says %+v", got)
+			}
+			good := 0
+			for range 4 {
+				if _, e := send("POST", "/api/channels/1/messages"); e == nil {
+					good++
+				}
+			}
+			if good != c.good {
+				t.Errorf("%d requests went, want %d", good, c.good)
+			}
+		})
+	}
+}
+
 // TestRevokedGrantOfARequest: a grant that is taken back lets nothing through, and what goes under it is cut.
 func TestRevokedGrantOfARequest(t *testing.T) {
 	s, _, k, send := chatRig(t, "")

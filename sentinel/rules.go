@@ -187,7 +187,9 @@ func (s *Sentinel) policyVerb(ctx context.Context, c *daemon.Call, req *wire.Pol
 	case "sites":
 		return &wire.PolicyResp{Lines: policy.SetLines()}, nil
 	case "intercepted": // of a cell: lines "HOST:PORT why"
-		return &wire.PolicyResp{Lines: s.intercepted(req.Cell)}, nil
+		r := new(wire.PolicyResp)
+		r.Lines, r.Next = pageLines(s.intercepted(req.Cell), req.From)
+		return r, nil
 	case "explain":
 		if req.Request != nil {
 			lines, err := s.explainRequest(now, req)

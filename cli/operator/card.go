@@ -174,14 +174,23 @@ func (a *app) showCard(k *wire.Card) error {
 	return nil
 }
 
+// isRequest says whether a grant is of one request of a cell's programs, by the limits that only such has.
+func isRequest(g *wire.Grant) bool {
+	return len(g.Limits) > 2 && g.Limits[0].Field == "begins" && g.Limits[1].Field == "method"
+}
+
 // grantText says exactly what a grant would allow.
 func (a *app) grantText(g *wire.Grant) []string {
 	out := []string{"the grant would allow, without asking, calls of " + visible.Line(g.Connector+" "+g.Method)}
 	add := func(format string, args ...any) { out = append(out, "  "+visible.Line(fmt.Sprintf(format, args...))) }
-	if g.Connector == "site" {
+	switch {
+	case isRequest(g):
+		out[0] = "the grant would allow, without asking, one request of programs to " + visible.Line(g.Account)
+		add("from cell %s, whatever is in it", g.Cell)
+	case g.Connector == "site":
 		out[0] = "the grant would allow, without asking, connections of programs to " + visible.Line(g.Account)
 		add("from cell %s, whatever they send there", g.Cell)
-	} else {
+	default:
 		add("with account %s, from cell %s", g.Account, g.Cell)
 	}
 	for _, l := range g.Limits {
@@ -199,8 +208,13 @@ func (a *app) grantText(g *wire.Grant) []string {
 	if len(g.Limits) == 0 {
 		add("with any arguments")
 	}
-	if g.Count > 0 {
+	switch {
+	case g.Count == 1 && g.Kind != "once":
+		add("once in all")
+	case g.Count > 0:
 		add("%d times in all", g.Count)
+	case g.Kind != "once":
+		add("as often as is asked")
 	}
 	switch g.Kind {
 	case "once":

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/doorward/doorward/internal/visible"
 	"github.com/doorward/doorward/internal/wire"
 )
 
@@ -179,6 +180,8 @@ func (a *app) cellCmd() *cobra.Command {
 		&cobra.Command{Use: "list", Short: "list the cells that are configured or run",
 			RunE: func(*cobra.Command, []string) error { return a.listCells() }},
 		&cobra.Command{Use: "show CELL", Short: "show one cell",
+			Long: `What it is made of, whether it runs, what it trusts, and where its connections are intercepted: there
+egress reads each request, and policy decides on it. Elsewhere what is allowed is carried unread.`,
 			RunE: func(_ *cobra.Command, args []string) error { return a.showCell(args[0]) }},
 		one("start", "start a cell", "It starts what /etc/doorward/cells/CELL.toml says.", wire.CellRunning),
 		one("stop", "stop a cell, with all that runs in it", "What it may do is not changed: that is `doorward stop`.",
@@ -249,8 +252,12 @@ func (a *app) showCell(name string) error {
 		return wire.Refuse(wire.CodeNotFound, "there is no cell "+quote(name), "doorward cell list")
 	}
 	s := all[i]
+	sites, err := intercepted(name)
 	if a.json {
-		return a.value(s)
+		return a.value(struct {
+			wire.CellState
+			Intercepted []interceptedSite `json:"intercepted"` // null: sentinel did not say
+		}{s, sites})
 	}
 	memory, tasks := "no limit", "the machine's limit"
 	if s.Memory > 0 {
@@ -268,8 +275,50 @@ func (a *app) showCell(name string) error {
 			[]string{"projects", strings.Join(s.Projects, " ")}, []string{"memory", memory}, []string{"processes", tasks})
 	}
 	rows = append(rows, trustRows(s.Fingerprint)...)
-	a.table(rows)
+	a.table(append(rows, interceptedRows(sites, err)...))
 	return nil
+}
+
+// interceptedSite is where a cell's egress ends TLS itself and has each request decided.
+type interceptedSite struct {
+	Site string `json:"site"` // HOST:PORT, with "*." the names below it
+	Why  string `json:"why"`  // "surrogate NAME", or the line of the policy
+}
+
+// intercepted asks sentinel what of a cell's connections is intercepted. Without an error it is not nil.
+func intercepted(cell string) ([]interceptedSite, error) {
+	out := []interceptedSite{}
+	req := &wire.PolicyReq{Op: "intercepted", Cell: cell}
+	for {
+		r, err := ask[wire.PolicyResp](wire.PathApprove, "policy", req)
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range r.Lines {
+			site, why, _ := strings.Cut(l, " ")
+			out = append(out, interceptedSite{site, why})
+		}
+		if r.Next <= req.From {
+			return out, nil
+		}
+		req.From = r.Next
+	}
+}
+
+// interceptedRows list them. What sentinel does not say is said, and is no reason to say nothing of the cell.
+func interceptedRows(sites []interceptedSite, err error) [][]string {
+	switch {
+	case err != nil:
+		return [][]string{{"intercepted", "not known: " + visible.Line(err.Error())}}
+	case len(sites) == 0:
+		return [][]string{{"intercepted", "nothing: what is allowed is carried unread"}}
+	}
+	rows := [][]string{}
+	for _, x := range sites {
+		rows = append(rows, []string{"", visible.Line(x.Site) + ", by " + visible.Line(x.Why)})
+	}
+	rows[0][0] = "intercepted"
+	return rows
 }
 
 // trustRows say by which root the cell's egress answers where it reads requests, and where the cell trusts that.

@@ -97,7 +97,7 @@ func (a *app) showCmd() *cobra.Command {
 			}
 			if k.Grantable != nil && k.State == wire.StateParked {
 				a.line("")
-				if k.Grantable.Connector == "site" {
+				if k.Kind == "widening" {
 					a.line("  doorward approve %s --grant until=7d   allows it for longer, see: doorward approve --help", k.ID)
 				} else {
 					a.line("  doorward approve %s --grant session   would also allow the like of it, see: doorward approve --help",
@@ -131,6 +131,8 @@ about the call differs from it, nothing runs. The call then runs once.
   --grant session         until this session ends
   --grant until=7d        for a time (sensitive calls: 7 days at most)
   --grant standing        90 days, or standing=30d; not for sensitive calls
+Without --count it is for as often as is asked within that time, but for reads that ask because they are
+many. A request of the cell's own programs is allowed once without --grant.
 What --any and --also-after-reading say is not for sensitive calls.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			k, err := card(args[0])
@@ -225,8 +227,11 @@ func (gf *grantFlags) grant(k *wire.Card, now time.Time) (*wire.Grant, error) {
 	g.Limits = slices.Clone(g.Limits)
 	kind, span, timed := strings.Cut(gf.kind, "=")
 	g.Kind, g.Sentence = kind, ""
-	if gf.count != 0 {
+	switch {
+	case gf.count != 0:
 		g.Count = gf.count
+	case k.Kind == "widening": // the card's own count is that of a yes without a grant, which is once
+		g.Count = 0
 	}
 	g.Tainted = gf.tainted
 	switch {

@@ -220,6 +220,14 @@ func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 		s.note("policy %s cell=%q files=%d frame=%v", q.Op, q.Cell, len(q.Files), q.Frame != nil)
 		r := &wire.PolicyResp{}
 		switch {
+		case q.Op == "intercepted": // a page for each line
+			lines := []string{"*.chat.example:443 surrogate bot", `registry.npmjs.org:443 policy.toml:1: sites "npm"`}
+			if len(w) == 0 || w[0] != "intercepts" {
+				return r, nil, nil
+			}
+			if r.Lines = lines[q.From : q.From+1]; q.From == 0 {
+				r.Next = 1
+			}
 		case q.Op == "methods":
 			r.Lines = []string{"demo items", "dav items"}
 		case len(w) > 0 && w[0] == "typo":

@@ -225,7 +225,15 @@ func RequestSentence(g *wire.Grant) string {
 	if m := one(LimitModel); m != "" {
 		fmt.Fprintf(&s, ", of the model %s", visible(m))
 	}
-	writeKind(&s, g)
+	switch { // a yes to a request is a grant of it, so there is none before that the grant would be one more than
+	case g.Kind == Once:
+		s.WriteString(", once")
+	case g.Count == 0:
+		s.WriteString(", any number of times")
+		fallthrough
+	default:
+		writeKind(&s, g)
+	}
 	s.WriteString("; whatever is in it")
 	if g.Tainted {
 		s.WriteString("; also after it has read what others wrote")

@@ -168,7 +168,7 @@ func TestAGrantForOneRequestCoversNoOther(t *testing.T) {
 	}
 	g := approved(base())
 	if g.Count != 1 || g.Kind != Session || !strings.Contains(g.Sentence, "POST chat.example:443/channels/1/messages?wait=true") ||
-		!strings.Contains(g.Sentence, "1 times at most") {
+		!strings.Contains(g.Sentence, ", in session ") || !strings.Contains(g.Sentence, ", once; whatever is in it") {
 		t.Errorf("%+v", g)
 	}
 	covers := func(g wire.Grant, r *Request) bool {
@@ -343,5 +343,33 @@ func TestSetsAreRead(t *testing.T) {
 	}
 	if got := mustSet(t, readSite, LimitsFile, "[site.\"read.example\"]\nsetting = \"ask\"\n").ReadHosts(); len(got) != 0 {
 		t.Errorf("held back: %q", got)
+	}
+}
+
+// TestRequestSentence: it says once where it is for one request, and any number of times where it is for that.
+func TestRequestSentence(t *testing.T) {
+	s := mustSet(t, "")
+	own := s.PrefillRequest(s.RequestCall(send()))
+	week := testNow.Add(7 * day).Unix()
+	for _, c := range []struct {
+		kind  string
+		count int64
+		until int64
+		want  string
+	}{
+		{Once, 0, 0, ", once; whatever"},
+		{Once, 1, 0, ", once; whatever"},
+		{Session, 1, 0, ", in session " + own.Session + ", once; whatever"},
+		{Session, 0, 0, ", any number of times, in session " + own.Session + "; whatever"},
+		{Until, 1, week, ", until " + when(week) + ", once; whatever"},
+		{Until, 3, week, ", until " + when(week) + ", 3 times at most; whatever"},
+		{Until, 0, week, ", any number of times, until " + when(week) + "; whatever"},
+		{Standing, 0, week, ", any number of times, standing until " + when(week) + "; whatever"},
+	} {
+		g := own
+		g.Kind, g.Count, g.Until = c.kind, c.count, c.until
+		if got := RequestSentence(&g); !strings.Contains(got, c.want) {
+			t.Errorf("%s %d: %s", c.kind, c.count, got)
+		}
 	}
 }

@@ -59,7 +59,7 @@ func Sentence(g *wire.Grant, m *describe.Method) string {
 	return s.String()
 }
 
-// writeKind says for how long a grant is, and for how many.
+// writeKind says for how long a grant of calls or connections is, and for how many.
 func writeKind(s *strings.Builder, g *wire.Grant) {
 	switch g.Kind {
 	case Once:
@@ -71,7 +71,10 @@ func writeKind(s *strings.Builder, g *wire.Grant) {
 	case Standing:
 		s.WriteString(", standing until " + when(g.Until))
 	}
-	if g.Count > 0 {
+	switch {
+	case g.Count == 1 && g.Kind != Once:
+		s.WriteString(", once")
+	case g.Count > 0 && g.Kind != Once:
 		fmt.Fprintf(s, ", %d times at most", g.Count)
 	}
 }
