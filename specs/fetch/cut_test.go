@@ -3,6 +3,9 @@
 package main
 
 import (
+	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -53,5 +56,21 @@ func TestCutKeepsWhatIsReferredToAndNothingElse(t *testing.T) {
 func TestAPackageOfOtherBytesIsRefused(t *testing.T) {
 	if b, err := fromPackage([]byte("not the package")); err == nil || b != nil {
 		t.Fatalf("got %d bytes, %v", len(b), err)
+	}
+}
+
+func TestADescriptionOfOtherBytesIsNotTaken(t *testing.T) {
+	specs, shared := t.TempDir(), t.TempDir()
+	if err := copyDiscord(specs, shared, io.Discard); err != nil { // there is none: that is said, and no fault
+		t.Error(err)
+	}
+	if err := os.WriteFile(filepath.Join(shared, "discord.openapi.json"), []byte("{}"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := copyDiscord(specs, shared, io.Discard); err == nil {
+		t.Error("it was taken")
+	}
+	if files, _ := filepath.Glob(filepath.Join(specs, "*", "*")); len(files) > 0 {
+		t.Errorf("%q", files)
 	}
 }

@@ -34,6 +34,9 @@ const (
 // cutDigest is the SHA-256 of the cut that both sources give.
 const cutDigest = "3c73d1d0f9634783951d6d047965d175d8b2c2068f25752d497c2233140e4043"
 
+// discordDigest is the SHA-256 of the cut of Discord's description that lies beside the repository; no registry has one.
+const discordDigest = "b142f2fa1ae840aa118ef812d65104d3a7d8f72e7683a8428b6759307e9de6a8"
+
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("fetch", flag.ContinueOnError)
 	specs := flags.String("specs", "specs", "the repository's folder `DIR` of descriptions")
@@ -41,12 +44,53 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	target := filepath.Join(*specs, "vendor-descriptions", "github.openapi.json")
+	return errors.Join(fetchGitHub(ctx, *specs, *shared, out), copyDiscord(*specs, *shared, out))
+}
+
+// copyDiscord takes Discord's description over as it is.
+func copyDiscord(specs, shared string, out io.Writer) error {
+	from, target := filepath.Join(shared, "discord.openapi.json"), filepath.Join(specs, "vendor-descriptions", "discord.openapi.json")
+	if have, err := os.ReadFile(target); err == nil && digest(have) == discordDigest {
+		fmt.Fprintln(out, "specs: the Discord description is there:", target)
+		return nil
+	}
+	b, err := os.ReadFile(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintln(out, "specs: vendor-description ground skipped: no source of Discord's description:", from, "is absent")
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the description of Discord: %w", err)
+	}
+	if got := digest(b); got != discordDigest {
+		return fmt.Errorf("the description at %s has digest %s, want %s: nothing written", from, got, discordDigest)
+	}
+	return put(target, b, from, out)
+}
+
+// put writes a description, whole or not at all.
+func put(target string, b []byte, from string, out io.Writer) error {
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return fmt.Errorf("make the folder of descriptions: %w", err)
+	}
+	if err := os.WriteFile(target+".new", b, 0o644); err != nil {
+		return fmt.Errorf("write the description: %w", err)
+	}
+	if err := os.Rename(target+".new", target); err != nil {
+		return fmt.Errorf("put the description in place: %w", err)
+	}
+	fmt.Fprintf(out, "specs: wrote %s from %s\n", target, from)
+	return nil
+}
+
+// fetchGitHub cuts GitHub's description to what is used.
+func fetchGitHub(ctx context.Context, specs, shared string, out io.Writer) error {
+	target := filepath.Join(specs, "vendor-descriptions", "github.openapi.json")
 	if have, err := os.ReadFile(target); err == nil && digest(have) == cutDigest {
 		fmt.Fprintln(out, "specs: the GitHub description is there:", target)
 		return nil
 	}
-	rows, err := os.ReadFile(filepath.Join(*specs, "methods.tsv"))
+	rows, err := os.ReadFile(filepath.Join(specs, "methods.tsv"))
 	if err != nil {
 		return fmt.Errorf("read the table of methods: %w", err)
 	}
@@ -54,7 +98,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	whole, from, err := source(ctx, *shared)
+	whole, from, err := source(ctx, shared)
 	if errors.Is(err, errNoSource) {
 		fmt.Fprintln(out, "specs: vendor-description ground skipped:", err)
 		return nil
@@ -69,17 +113,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if got := digest(small); got != cutDigest {
 		return fmt.Errorf("the description from %s gives digest %s, want %s: nothing written", from, got, cutDigest)
 	}
-	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-		return fmt.Errorf("make the folder of descriptions: %w", err)
-	}
-	if err := os.WriteFile(target+".new", small, 0o644); err != nil {
-		return fmt.Errorf("write the description: %w", err)
-	}
-	if err := os.Rename(target+".new", target); err != nil {
-		return fmt.Errorf("put the description in place: %w", err)
-	}
-	fmt.Fprintf(out, "specs: wrote %s from %s\n", target, from)
-	return nil
+	return put(target, small, from, out)
 }
 
 var errNoSource = errors.New("no source of GitHub's description")

@@ -11,9 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/doorward/doorward/internal/leaks"
 	"github.com/doorward/doorward/internal/wire"
-	"github.com/doorward/doorward/test/ground"
 	"github.com/doorward/doorward/test/world"
 )
 
@@ -65,32 +63,24 @@ func TestNoCredentialIsLeft(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(r.scratch(t), "planted"), []byte("a log line with "+planted), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	scan := func(value string) (processes, files leaks.Report, logs []leaks.Finding) {
+	scan := func(value string) *world.Found {
 		t.Helper()
-		look, err := leaks.New(leaks.Secret{Name: "the credential", Value: []byte(value)})
+		f, err := r.Search(r.work, []byte(value), r.dir, r.State("egress@work"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		pids, err := leaks.Pids(ground.Cgroup + r.work.Cgroup(""))
-		if err != nil || len(pids) < 3 { // its supervisor, its first process, the one that was planted
-			t.Fatalf("%v, %v", pids, err)
-		}
-		for name, log := range r.Logs() {
-			logs = append(logs, look.Bytes("log of "+name, []byte(log))...)
-		}
-		return look.Processes(pids...), look.Files(r.dir, r.State("egress@work")), logs
+		return f
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) { // until it has begun
-		processes, files, _ := scan(planted)
-		if len(processes.Findings) > 0 && len(files.Findings) > 0 {
+		f := scan(planted)
+		if len(f.Processes.Findings) > 0 && len(f.Files.Findings) > 0 {
 			break
 		}
 		if time.Now().After(deadline) {
 			t.Fatal("control: what was put there is not found")
 		}
 	}
-	processes, files, logs := scan(secret)
-	for _, f := range append(append(processes.Findings, files.Findings...), logs...) {
+	for _, f := range scan(secret).All() {
 		t.Error(f)
 	}
 }

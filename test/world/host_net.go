@@ -3,6 +3,7 @@
 package world
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/test/ground"
@@ -154,4 +156,23 @@ func (h *host) closeNetworks() error {
 		errs = append(errs, fmt.Errorf("unmount %s: %w", wire.BPFDir, err))
 	}
 	return errors.Join(errs...)
+}
+
+// Walls runs what makes a cell's network once more, as its unit does when it is restarted. Where kill is not 0 it is killed
+// after that time, as `kill -9` does, if it has not ended before. On the host ground only.
+func (w *World) Walls(cell string, kill time.Duration) error {
+	h, ok := w.on.(*host)
+	if !ok || !h.net {
+		return errors.New("make the walls of a cell: the cells of this world have no network of their own")
+	}
+	if kill == 0 {
+		return h.cellnet("cell", cell)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), kill)
+	defer cancel()
+	err := exec.CommandContext(ctx, filepath.Join(h.w.Prefix, "libexec/doorward/cellnet"), "cell", cell).Run()
+	if ctx.Err() != nil { // as it was meant
+		return nil
+	}
+	return err
 }
