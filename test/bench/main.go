@@ -56,6 +56,7 @@ func run() error {
 		func() error { return packages(ctx, t, root) },
 		func() error { return pingpong(ctx, t, root) },
 		func() error { return calls(ctx, t, root, *nginx, *tokenizer) },
+		func() error { return cellNet(ctx, t, root, *nginx) },
 	} {
 		if err := part(); err != nil {
 			return err
@@ -124,7 +125,16 @@ func (a busy) foreign() float64 {
 
 // quiet runs rounds of a measurement until seven to rounds of them were undisturbed, or twice as many were tried.
 func quiet(one func() (float64, error)) ([]float64, error) {
-	var out []float64
+	rows, err := quietRows(func() ([]float64, error) {
+		v, err := one()
+		return []float64{v}, err
+	})
+	return column(rows, 0), err
+}
+
+// quietRows is quiet for several measurements that are taken in one round.
+func quietRows(one func() ([]float64, error)) ([][]float64, error) {
+	var out [][]float64
 	for range 2 * rounds {
 		before := stat()
 		r, err := one()

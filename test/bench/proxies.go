@@ -188,10 +188,6 @@ func (p *peer) stop() {
 }
 
 func (r *rig) startNginx(path string) (*peer, error) {
-	dir := filepath.Join(r.w.Dir, "nginx")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
-	}
 	ca, err := standin.NewCA()
 	if err != nil {
 		return nil, err
@@ -204,12 +200,40 @@ func (r *rig) startNginx(path string) (*peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	origin := strings.TrimPrefix(r.origin.base, "https://")
+	p, err := startNginx(r.ctx, path, filepath.Join(r.w.Dir, "nginx"), nginxFiles{cert: cert, key: key, originCA: r.origin.ca,
+		origin: origin, host: origin, name: "localhost"})
 	if err != nil {
 		return nil, err
 	}
-	addr := free.Addr().String()
-	free.Close()
+	p.roots.AppendCertsFromPEM(ca.PEM())
+	return p, nil
+}
+
+// nginxFiles is what an nginx that re-encrypts has: its own certificate, and the server's root, IP:PORT, Host and name in TLS.
+type nginxFiles struct {
+	cert, key, originCA []byte
+	origin, host, name  string
+}
+
+// free is an IP:PORT that nobody listens at.
+func free() (string, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer ln.Close()
+	return ln.Addr().String(), nil
+}
+
+func startNginx(ctx context.Context, path, dir string, f nginxFiles) (*peer, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	addr, err := free()
+	if err != nil {
+		return nil, err
+	}
 	conf := fmt.Sprintf(`daemon off; worker_processes 2; pid %[1]s/pid; error_log %[1]s/error.log;
 events { worker_connections 256; }
 http {
@@ -218,25 +242,24 @@ http {
   server {
     listen %[3]s ssl; ssl_certificate %[1]s/cert.pem; ssl_certificate_key %[1]s/key.pem; keepalive_requests 1000000;
     location / {
-      proxy_pass https://origin; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host %[2]s;
-      proxy_set_header Authorization "Bearer %[4]s"; proxy_ssl_trusted_certificate %[1]s/origin.pem; proxy_ssl_verify on; proxy_ssl_name localhost;
+      proxy_pass https://origin; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host %[5]s;
+      proxy_set_header Authorization "Bearer %[4]s"; proxy_ssl_trusted_certificate %[1]s/origin.pem; proxy_ssl_verify on; proxy_ssl_name %[6]s;
     }
   }
 }
-`, dir, strings.TrimPrefix(r.origin.base, "https://"), addr, token)
-	for name, b := range map[string][]byte{"nginx.conf": []byte(conf), "cert.pem": cert, "origin.pem": r.origin.ca,
-		"key.pem": key} {
+`, dir, f.origin, addr, token, f.host, f.name)
+	for name, b := range map[string][]byte{"nginx.conf": []byte(conf), "cert.pem": f.cert, "origin.pem": f.originCA,
+		"key.pem": f.key} {
 		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
 			return nil, err
 		}
 	}
-	cmd := exec.CommandContext(r.ctx, path, "-p", dir, "-c", filepath.Join(dir, "nginx.conf"))
+	cmd := exec.CommandContext(ctx, path, "-p", dir, "-c", filepath.Join(dir, "nginx.conf"))
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
 	p := &peer{base: "https://" + addr, roots: x509.NewCertPool(), cmd: cmd}
-	p.roots.AppendCertsFromPEM(ca.PEM())
 	for range 100 {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
