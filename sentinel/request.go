@@ -148,7 +148,8 @@ func (s *Sentinel) classify(a *asking, w *wanted) error {
 func (s *Sentinel) letRequest(ctx context.Context, a *asking, d *policy.Decision) (*wire.RequestResp, error) {
 	w, f := &a.wanted, &a.facts
 	like := likeness{cell: w.cell, session: w.session.ID, target: w.target, issue: a.issue.id(), program: w.program,
-		policy: first(d.Policies), grant: d.Grant, request: strings.Join([]string{f.Method, f.Path, f.Route, f.Class}, " ")}
+		policy: first(d.Policies), grant: d.Grant,
+		request: strings.Join([]string{f.Method, f.Path, f.Route, f.Class, f.Model, strings.Join(f.Does, ",")}, " ")}
 	var g *alike
 	mine := true
 	if d.Grant != "" { // each takes a use of its own

@@ -127,7 +127,12 @@ func (s *Sentinel) chatAccount(t *testing.T, name string) wire.Account {
 // issued issues chat into the cell work, as a person would.
 func (s *Sentinel) issueChat(t *testing.T, cell string) *issued {
 	t.Helper()
-	r, err := s.personSurrogate(t.Context(), ada(), &wire.PersonSurrogateReq{Op: "add", Name: "chat", Cell: cell, Manifest: []byte(chatManifest)})
+	return s.issueBy(t, cell, chatManifest)
+}
+
+func (s *Sentinel) issueBy(t *testing.T, cell, manifest string) *issued {
+	t.Helper()
+	r, err := s.personSurrogate(t.Context(), ada(), &wire.PersonSurrogateReq{Op: "add", Name: "chat", Cell: cell, Manifest: []byte(manifest)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -581,5 +586,41 @@ func TestModelUse(t *testing.T) {
 	}
 	if n := len(a.of(t, "grant")); n != 1 {
 		t.Errorf("authd has %d grants", n)
+	}
+}
+
+// TestARecordSaysWhatEachRequestDid: requests that do different things share no line of the record, though their path is one.
+// Control: two that do the same do.
+func TestARecordSaysWhatEachRequestDid(t *testing.T) {
+	s, _, _, _ := chatRig(t, "")
+	s.begin(t, "home", 8)
+	s.issueBy(t, "home", strings.Replace(chatManifest, "ask-before-changes", "dont-ask", 1)+`
+[[route]]
+name = "push"
+methods = ["POST"]
+path = "/git/**"
+git = "push"
+class = "write"
+reach = "none"
+`)
+	conn, e := s.connects(t, "home", site("chat.example"))
+	if e != nil {
+		t.Fatal(e)
+	}
+	push := func(ref string) string {
+		t.Helper()
+		r, e := s.requests(t, "home", &wire.RequestReq{Conn: conn.ID, Name: "chat.example", Port: 443, Method: "POST", Surrogate: true,
+			Path: "/git/r/git-receive-pack", Does: []string{"git push update " + ref}, Task: wire.Task{Cgroup: 8, PID: 41, Program: "git"}})
+		if e != nil {
+			t.Fatal(e)
+		}
+		return r.ID
+	}
+	one, two, again := push("refs/heads/draft"), push("refs/heads/main"), push("refs/heads/draft")
+	if one == two || one != again {
+		t.Errorf("decisions %s, %s, %s", one, two, again)
+	}
+	if got := strings.Join(s.lines(t, ledger.EvRequest), "\n"); !strings.Contains(got, "refs/heads/main") || !strings.Contains(got, "refs/heads/draft") {
+		t.Errorf("%s", got)
 	}
 }

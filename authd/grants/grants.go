@@ -40,6 +40,10 @@ const (
 	MaxGrants  = 4096
 	MaxEntries = 64
 	MaxUses    = 10000
+	// MaxIssued and MaxOfCell bound those of issues, of all cells and of one: a cell that has its requests allowed and goes away before
+	// they are resolved, or sends what only looks like a surrogate, must not keep others, or workers, from theirs.
+	MaxIssued = MaxGrants / 2
+	MaxOfCell = 256
 )
 
 // Now is one moment on two clocks. A grant ends by the one that says so first: setting the wall clock back prolongs
@@ -67,10 +71,37 @@ func (n Now) reached(end Now) bool {
 type Table struct {
 	mu     sync.Mutex // guards what follows; nothing is waited for under it
 	grants map[string]*grant
+	issued map[string]int // by cell: of grants, those of issues
+	ofAll  int            // the sum of issued
 }
 
 // New returns an empty table.
-func New() *Table { return &Table{grants: map[string]*grant{}} }
+func New() *Table { return &Table{grants: map[string]*grant{}, issued: map[string]int{}} }
+
+// put keeps a grant, and drop ends one. Preconditions: t.mu is held; there is none of that name, or there is this one.
+func (t *Table) put(g *grant) {
+	t.grants[g.Grant] = g
+	if g.Issue != "" {
+		t.issued[g.Cell]++
+		t.ofAll++
+	}
+}
+
+func (t *Table) drop(g *grant) {
+	delete(t.grants, g.Grant)
+	if g.Issue == "" {
+		return
+	}
+	t.ofAll--
+	if t.issued[g.Cell]--; t.issued[g.Cell] == 0 {
+		delete(t.issued, g.Cell)
+	}
+}
+
+// full says whether there is no room for a grant. Preconditions: t.mu is held.
+func (t *Table) full(req *wire.GrantReq) bool {
+	return len(t.grants) >= MaxGrants || req.Issue != "" && (t.ofAll >= MaxIssued || t.issued[req.Cell] >= MaxOfCell)
+}
 
 // Refusal is a refusal of this package. The caller is told no more than lets an honest one go on; the record gets Why.
 type Refusal struct {
@@ -151,10 +182,10 @@ func (t *Table) Add(now Now, req wire.GrantReq, account *store.Account) error {
 	if len(t.grants) >= MaxGrants {
 		t.sweep(now)
 	}
-	if len(t.grants) >= MaxGrants {
+	if t.full(&req) {
 		return refuse(wire.CodeTooMany, WhyFull, WhyFull, "wait until some have ended")
 	}
-	t.grants[req.Grant] = g
+	t.put(g)
 	return nil
 }
 
@@ -228,12 +259,12 @@ func (t *Table) Borrow(
 	case g.Issue != "" || g.Worker != worker:
 		return wire.BorrowResp{}, none(WhyOtherWorker)
 	case now.reached(g.end):
-		delete(t.grants, req.Grant)
+		t.drop(g)
 		return wire.BorrowResp{}, refuse(wire.CodeExpired, WhyExpired, WhyExpired, askAgain)
 	case g.borrowed:
 		return wire.BorrowResp{}, refuse(wire.CodeBadGrant, WhyBorrowed, WhyBorrowed, askAgain)
 	case now.reached(g.due):
-		delete(t.grants, req.Grant)
+		t.drop(g)
 		return wire.BorrowResp{}, refuse(wire.CodeExpired, WhyLate, WhyLate, askAgain)
 	case g.Cell != req.Cell || g.Session != req.Session:
 		return wire.BorrowResp{}, none(WhyOtherCaller)
@@ -269,7 +300,7 @@ func (t *Table) Resolve(
 	case g.Issue != "" || g.Worker != req.Worker:
 		return resp, false, none(WhyOtherWorker)
 	case now.reached(g.end):
-		delete(t.grants, req.Grant)
+		t.drop(g)
 		return resp, false, refuse(wire.CodeExpired, WhyExpired, WhyExpired, askAgain)
 	case !g.borrowed:
 		return resp, false, none(WhyNotBorrowed)
@@ -299,9 +330,9 @@ func (g *grant) resolved(entry int, account *store.Account) wire.ResolveResp {
 	}
 }
 
-// ResolveIssued answers the egress of a cell for the one request of a grant with an issue, and ends the grant. cell is as the
-// kernel named that egress. minted says whether a surrogate of that digest lives; it is asked under the table's lock. As with
-// Resolve, the credential is for the caller to add.
+// ResolveIssued answers the egress of a cell for the one request of a grant with an issue, and ends the grant, also where the
+// surrogate is none of the issue's. cell is as the kernel named that egress. minted says whether a surrogate of that digest lives; it
+// is asked under the table's lock. As with Resolve, the credential is for the caller to add.
 func (t *Table) ResolveIssued(
 	now Now, cell string, req wire.ResolveReq, account *store.Account, minted func(*store.Issue, surrogate.Digest) bool,
 ) (wire.ResolveResp, error) {
@@ -315,10 +346,10 @@ func (t *Table) ResolveIssued(
 	case g.Issue == "" || g.Cell != cell || req.Worker != "":
 		return wire.ResolveResp{}, none(WhyOtherCell)
 	case now.reached(g.end):
-		delete(t.grants, req.Grant)
+		t.drop(g)
 		return wire.ResolveResp{}, refuse(wire.CodeExpired, WhyExpired, WhyExpired, askAgain)
 	case now.reached(g.due):
-		delete(t.grants, req.Grant)
+		t.drop(g)
 		return wire.ResolveResp{}, refuse(wire.CodeExpired, WhyLate, WhyLate, askAgain)
 	case req.Entry != 0:
 		return wire.ResolveResp{}, refuse(wire.CodeBadEnvelope, WhyNoEntry, WhyNoEntry, "send only what was allowed")
@@ -328,10 +359,11 @@ func (t *Table) ResolveIssued(
 	}
 	issue := &store.Issue{ID: g.Issue, Cell: cell, Account: account.Name, Generation: account.Generation, Digest: account.Digest}
 	if !surrogate.Marked([]byte(req.Surrogate)) || !minted(issue, presented) {
+		t.drop(g) // the one request that it was for has no credential, and goes nowhere
 		return wire.ResolveResp{}, refuse(wire.CodeBadSurrogate, WhyNotMinted, "no surrogate that this cell has, or it has ended",
 			"get a new one: connector surrogate NAME")
 	}
-	delete(t.grants, req.Grant)
+	t.drop(g)
 	return g.resolved(0, account), nil
 }
 
@@ -373,7 +405,7 @@ func (t *Table) endLocked(which func(*grant) bool) []string {
 	for id, g := range t.grants {
 		if which(g) {
 			ended = append(ended, id)
-			delete(t.grants, id)
+			t.drop(g)
 		}
 	}
 	slices.Sort(ended)

@@ -237,3 +237,70 @@ func TestAnEgressResolvesItsKindOnly(t *testing.T) {
 		t.Errorf("control: %v", err)
 	}
 }
+
+// A cell has as many requests allowed as it likes, and sends with them what only looks like a surrogate, or goes away. It must take
+// neither another cell's grants nor a worker's. Control: without the bounds of issues the table is full then.
+func TestACellFillsItsOwnShareOfTheTable(t *testing.T) {
+	no := func(*store.Issue, surrogate.Digest) bool { return false }
+	value, err := surrogate.ShapeOf([]byte(token)).Mint(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(cell string, n int) wire.GrantReq {
+		r := issuedRequest()
+		r.Cell, r.Grant = cell, fmt.Sprintf("grant-of-%s-%08d", cell, n)
+		return r
+	}
+	table := New()
+	for n := range MaxGrants { // each answered: it is over, whatever the answer
+		r := of("work", n)
+		if err := table.Add(start, r, customAccount()); err != nil {
+			t.Fatalf("%d: %v", n, err)
+		}
+		ask := wire.ResolveReq{Grant: r.Grant, Surrogate: string(value)}
+		if _, err := table.ResolveIssued(start, "work", ask, customAccount(), no); why(err) != WhyNotMinted {
+			t.Fatalf("%d: %v", n, err)
+		}
+		if _, err := table.ResolveIssued(start, "work", ask, customAccount(), func(*store.Issue, surrogate.Digest) bool { return true }); why(err) != WhyNoGrant {
+			t.Fatalf("a second guess: %v", err)
+		}
+	}
+	kept := 0
+	for n := range MaxGrants { // never asked for
+		if err := table.Add(start, of("work", n), customAccount()); err == nil {
+			kept++
+		} else if why(err) != WhyFull {
+			t.Fatal(err)
+		}
+	}
+	if kept != MaxOfCell {
+		t.Errorf("one cell has %d", kept)
+	}
+	if err := table.Add(start, of("play", 0), customAccount()); err != nil {
+		t.Errorf("another cell: %v", err)
+	}
+	for c := range MaxGrants / MaxOfCell {
+		for n := range MaxOfCell {
+			_ = table.Add(start, of(fmt.Sprint("cell", c), n), customAccount())
+		}
+	}
+	if len(table.grants) != MaxIssued {
+		t.Errorf("all cells have %d", len(table.grants))
+	}
+	if err := table.Add(start, request(), account()); err != nil {
+		t.Errorf("a worker: %v", err)
+	}
+	table.Expire(at(BorrowWithin))
+	if err := table.Add(start, of("work", 0), customAccount()); err != nil || table.ofAll != 1 || len(table.issued) != 1 {
+		t.Errorf("afterwards: %v, %d of %v", err, table.ofAll, table.issued)
+	}
+
+	open := New()
+	for n := range MaxGrants {
+		r := of("work", n)
+		open.grants[r.Grant] = &grant{GrantReq: r, end: at(time.Hour), due: at(time.Hour)}
+	}
+	if err := open.Add(start, request(), account()); why(err) != WhyFull {
+		t.Errorf("control: a worker beside %d grants of one cell: %v", len(open.grants), err)
+	}
+}

@@ -167,6 +167,8 @@ func TestMatch(t *testing.T) {
 		{req("GET /api/channels/7?_method=DELETE"), "ambiguous"},
 		{req("GET /api/channels/7?%5fmethod=DELETE"), "ambiguous"},
 		{req("GET /api/channels/7?X-HTTP-Method-Override=DELETE"), "ambiguous"},
+		{req("GET /api/channels/7?a=1&.method=DELETE"), "ambiguous"},
+		{req("GET /api/channels/7?+_method%5B%5D=DELETE"), "ambiguous"},
 		// Two readings that are left must both be allowed: one server takes @a%2Fb for a name, another for a path.
 		{req("GET /api/channels/@me%2Fsecret"), "nothing"},
 		{req("GET /api/files/@a%2Fb"), "any write"},
@@ -260,7 +262,8 @@ func TestCase_EG14_AMutationByGETIsNoRead(t *testing.T) {
 			t.Errorf("at a site %s is %s, want %s", query, got, wantSite)
 		}
 	}
-	for _, h := range []string{"X-HTTP-Method-Override", "x-http-method", "X-Method-Override"} {
+	for _, h := range []string{"X-HTTP-Method-Override", "x-http-method", "X-Method-Override", "X_HTTP_Method_Override", "x.http.method",
+		"X-Original-URL", "x_rewrite_url", "X-Forwarded-Host", "_method", ".method", " _method", "[method", "_method[]", "_METHOD[0]"} {
 		if !Override(h) {
 			t.Errorf("%s passes", h)
 		}

@@ -15,12 +15,14 @@ import (
 // ErrQuery is wrapped by every refusal of a query.
 var ErrQuery = errors.New("a query that can be read in more than one way")
 
-// overrides are query parameters by which frameworks let a request have another method than it says.
-var overrides = []string{"_method", "$httpmethod", "x-http-method", "x-http-method-override", "x-method-override"}
+// overrides are headers and query parameters by which frameworks let a request have another method, path or host than it says,
+// as wire.Spelling has them.
+var overrides = []string{"-method", "-httpmethod", "x-http-method", "x-http-method-override", "x-method-override", "x-original-url",
+	"x-rewrite-url", "x-forwarded-host", "x-original-host"}
 
-// Override says that a header or query parameter of that name gives a request another method than its own in servers that
-// know it. A request with such a header must not leave.
-func Override(name string) bool { return slices.Contains(overrides, strings.ToLower(name)) }
+// Override says that a header or query parameter of that name gives a request another method, path or host than its own in servers
+// that know it. A request with such a header must not leave.
+func Override(name string) bool { return slices.Contains(overrides, wire.Spelling(name)) }
 
 // Match finds the route of a request: of several, the one whose class is the worst, and nil where it is none that the
 // manifest names. The error is of a request that servers could read in different ways, which must not leave either.
@@ -145,7 +147,7 @@ func parseQuery(q string) ([]param, error) {
 			return nil, fmt.Errorf("a %% without two hexadecimal digits: %w", ErrQuery)
 		}
 		if Override(name) {
-			return nil, fmt.Errorf("the parameter %q gives it another method in some servers: %w", clip(name), ErrQuery)
+			return nil, fmt.Errorf("the parameter %q gives it another method or address in some servers: %w", clip(name), ErrQuery)
 		}
 		out = append(out, param{name, value})
 	}

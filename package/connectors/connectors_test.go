@@ -243,3 +243,28 @@ func TestRegistriesPublishByAsking(t *testing.T) {
 		}
 	}
 }
+
+// EG-15: Google takes a key of its parameter key= before the one of the header, and what is asked with it is the key owner's to read.
+func TestEG15NoOtherKeyAtGoogle(t *testing.T) {
+	m := shipped(t, "google-ai")
+	for _, c := range []struct{ path, query, want string }{
+		{"gemini-2.5-pro:generateContent", "", "generate"},
+		{"gemini-2.5-pro:streamGenerateContent", "", "generate-stream"},
+		{"gemini-2.5-pro:streamGenerateContent", "alt=sse", "generate-events"},
+		{"gemini-2.5-pro:generateContent", "key=evil", ""},
+		{"gemini-2.5-pro:countTokens", "key=evil", ""},
+		{"gemini-2.5-pro:streamGenerateContent", "alt=sse&key=evil", ""},
+		{"gemini-2.5-pro:streamGenerateContent", "alt=sse&%6Bey=evil", ""},
+		{"gemini-2.5-pro:streamGenerateContent", "alt=sse&$key=evil", ""},
+	} {
+		r, err := m.Match(&wire.RequestReq{Name: m.Hosts[0].Name, Port: 443, Method: "POST", Path: "/v1beta/models/" + c.path, Query: c.query,
+			Model: &wire.ModelUse{Model: "gemini-2.5-pro"}})
+		got := ""
+		if err == nil && r != nil {
+			got = r.Name
+		}
+		if got != c.want {
+			t.Errorf("%s?%s is %q (%v), want %q", c.path, c.query, got, err, c.want)
+		}
+	}
+}

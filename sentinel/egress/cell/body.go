@@ -72,7 +72,14 @@ type body struct {
 	reading
 	held    []framed // read ahead, oldest first
 	heldLen int      // bytes of content in held
+	heldRaw int      // what held costs, about
 }
+
+// Of what is read ahead: what a piece costs besides its bytes, and how much there may be beyond some times its content, in bytes.
+const (
+	framedCost = 64
+	maxHeldRaw = 256 << 10
+)
 
 // framed is bytes as they are framed, and which of them are content.
 type framed struct{ raw, content []byte }
@@ -205,17 +212,25 @@ func (b *body) bytes(most int64) ([]byte, error) {
 // that it is all of it.
 func (b *body) start(n int) (content []byte, whole bool, err error) {
 	for b.heldLen < n+1 && b.next != partDone {
+		if b.heldRaw > 4*n+maxHeldRaw { // a byte in each chunk: its framing would take many times what it says
+			return nil, false, fmt.Errorf("chunks of so few bytes: %w", errTooLarge)
+		}
 		raw, content, err := b.more()
 		if err != nil {
 			return nil, false, err
 		}
-		own := append([]byte(nil), raw...)
-		p := framed{raw: own}
-		if len(content) > 0 { // content is all of raw then
-			p.content = own
-		}
-		b.held = append(b.held, p)
 		b.heldLen += len(content)
+		b.heldRaw += len(raw)
+		if last := len(b.held) - 1; last >= 0 && (len(b.held[last].content) > 0) == (len(content) > 0) {
+			b.held[last].raw = append(b.held[last].raw, raw...)
+		} else {
+			b.heldRaw += framedCost
+			b.held = append(b.held, framed{raw: append([]byte(nil), raw...)})
+		}
+		if len(content) > 0 { // content is all of raw then
+			p := &b.held[len(b.held)-1]
+			p.content = p.raw
+		}
 	}
 	for _, p := range b.held {
 		content = append(content, p.content...)

@@ -145,6 +145,8 @@ func (x *h1) one(a agreed, h *httpHead) (keep bool) {
 		ref = x.s.local(r, refuse(wire.Refuse(wire.CodeUsage, "Connection names a field that is not of one hop", "")))
 	case !strings.HasPrefix(r.Path, "/"):
 		ref = x.s.local(r, refuse(wire.Refuse(wire.CodeUsage, "the target is no path", "")))
+	case r.upgrade && h.Length != 0: // its end and the first frame could be taken for one another
+		ref = x.s.local(r, refuse(wire.Refuse(wire.CodeUsage, "a request for WebSocket has no body", "send it without")))
 	case h.Method == http.MethodConnect:
 		ref = x.s.local(r, refuse(wire.Refuse(wire.CodeUsage, "CONNECT is no request of a site", "")))
 	default:

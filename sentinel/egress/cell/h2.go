@@ -177,6 +177,9 @@ func (s *session) outH2(q *http.Request, r *request, v *verdict, hasQuery bool, 
 	}
 	delete(out.Header, "Expect") // answered by the server's half of us
 	delete(out.Header, "Content-Length")
+	for _, name := range []string{"Proxy-Connection", "Proxy-Authorization", "Proxy-Authenticate"} { // meant for us, if for anybody
+		delete(out.Header, name)
+	}
 	if _, ok := out.Header["User-Agent"]; !ok {
 		out.Header["User-Agent"] = []string{""} // or it would be said to be ours
 	}

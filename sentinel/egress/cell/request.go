@@ -34,7 +34,7 @@ type Facts struct {
 	// Git says what a request of git over HTTP does; need, where it is not 0, is how many bytes of its body it has to see for
 	// that, without Content-Encoding. What is no such request does nothing.
 	Git func(method, path, query string, start []byte) (does []string, need int)
-	// Override says that a field of that name gives a request another method in some servers. Nil: none does.
+	// Override says that a field of that name gives a request another method, path or host in some servers. Nil: none does.
 	Override func(name string) bool
 	// Shape is a refusal as clients of that host understand one; nil, or without a body: as {code, reason, next}.
 	Shape func(host string, e *wire.Error) (media string, body []byte)
@@ -131,10 +131,13 @@ func (s *session) decide(ctx context.Context, r *request) (*verdict, *refusal) {
 	if override := s.k.s.Facts.Override; override != nil {
 		for _, f := range r.Fields {
 			if override(f.Name) {
-				return nil, s.local(r, refuse(wire.Refuse(wire.CodeUsage, f.Name+" gives a request another method than it says",
-					"send it with that method")))
+				return nil, s.local(r, refuse(wire.Refuse(wire.CodeUsage, f.Name+" gives a request another method or address than it says",
+					"send it with those")))
 			}
 		}
+	}
+	if e := plainFields(r.Fields); e != nil {
+		return nil, s.local(r, refuse(e))
 	}
 	path, err := s.k.s.Facts.Path(r.Path)
 	if err != nil {
@@ -177,6 +180,31 @@ func (s *session) decide(ctx context.Context, r *request) (*verdict, *refusal) {
 	}
 	return v, nil
 }
+
+// once are fields by which a request is judged, or its end found: with two of them, or one in a spelling that some servers take for
+// it (those that hand fields on by CGI's names read Content_Type as Content-Type), the server may act on another than was read.
+var once = []string{"authorization", "content-encoding", "content-length", "content-type", "host", "transfer-encoding"}
+
+func plainFields(fields []head.Field) *wire.Error {
+	seen := map[string]bool{}
+	for _, f := range fields {
+		name := wire.Spelling(f.Name)
+		switch {
+		case !slices.Contains(once, name):
+		case !strings.EqualFold(name, f.Name):
+			return wire.Refuse(wire.CodeUsage, f.Name+" is "+name+" to some servers", "write it with a hyphen")
+		case seen[name]:
+			return wire.Refuse(wire.CodeUsage, f.Name+" stands twice", "send it once")
+		default:
+			seen[name] = true
+		}
+	}
+	return nil
+}
+
+// bodiless are methods whose request has no body that means anything (RFC 9110 9.3). Some servers act on one all the same, and
+// with whatever it holds such a request would be a read.
+var bodiless = []string{http.MethodGet, http.MethodHead, http.MethodOptions}
 
 // local is a refusal of which sentinel knows nothing.
 func (s *session) local(r *request, ref *refusal) *refusal {
@@ -237,6 +265,13 @@ const maxZipped = 1 << 20
 func (s *session) facts(r *request, path string) (does []string, model *wire.ModelUse, err error) {
 	f := s.k.s.Facts
 	unreadable := []string{wire.Unreadable}
+	if slices.Contains(bodiless, r.method) {
+		if b, whole, err := r.start(0); err != nil {
+			return nil, nil, err
+		} else if len(b) > 0 || !whole {
+			return unreadable, nil, nil
+		}
+	}
 	for _, reading := range s.resp.Read {
 		if !slices.Contains(reading.Methods, r.method) || !f.Match(reading.Path, path) {
 			continue
@@ -362,6 +397,8 @@ func (s *session) credential(ctx context.Context, r *request, v *verdict, found 
 		return refuse(refused)
 	case err != nil || res == nil:
 		return refuse(wire.Refuse(wire.CodeUnavailable, "authd gave no answer", "try again"))
+	case s.k.isCut(): // while authd was asked
+		return refuse(wire.Refuse(wire.CodeRevoked, "the request was cut", ""))
 	case res.Placement != *s.resp.Credential:
 		return unusable("its place is another one than was decided")
 	case res.Entry.Host != s.to.host.String() || res.Entry.Port != int(s.to.port) || res.Entry.Scheme != "https":

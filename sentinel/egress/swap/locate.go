@@ -77,14 +77,43 @@ func Locate(h Head, p wire.Placement) (*Located, error) {
 	if Elsewhere(rest) {
 		return nil, l.bad("it also stands elsewhere")
 	}
-	if p.Kind == Query || p.Kind == Path || head.Canonical(p.Name) != "Authorization" && p.Kind == Header {
-		for _, f := range rest.Fields { // which of the two the server takes nobody here knows
-			if head.Canonical(f.Name) == "Authorization" {
-				return nil, l.bad("beside it there is Authorization")
-			}
-		}
+	if name := l.beside(rest); name != "" {
+		return nil, l.bad("beside it there is " + name)
 	}
 	return l, nil
+}
+
+// keyFields and keyParams are where vendors take a credential, by wire.Spelling. Beside the surrogate there must be none: which of the
+// two a server takes nobody here knows, and an attacker's own would have it act, and keep what it is sent, for the attacker.
+var (
+	keyFields = []string{"authorization", "proxy-authorization", "api-key", "apikey", "x-api-key", "x-apikey", "x-goog-api-key",
+		"x-auth-key", "x-auth-token", "x-access-token", "private-token", "job-token", "deploy-token"}
+	keyParams = []string{"access-token", "api-key", "apikey", "auth-token", "oauth-token", "private-token", "job-token", "x-api-key",
+		"x-goog-api-key"}
+)
+
+// beside names what may be another credential in what is left of a head, or is "".
+func (l *Located) beside(rest Head) string {
+	own := ""
+	if l.place.Kind == Header || l.place.Kind == Query {
+		own = wire.Spelling(l.place.Name)
+	}
+	for _, f := range rest.Fields {
+		if name := wire.Spelling(f.Name); slices.Contains(keyFields, name) || l.place.Kind == Header && name == own {
+			return f.Name
+		}
+	}
+	for pair := range strings.FieldsFuncSeq(rest.Query, func(r rune) bool { return r == '&' || r == ';' }) {
+		raw, value, _ := strings.Cut(pair, "=")
+		name, err := url.QueryUnescape(raw)
+		if l.place.Kind == Query && name == l.place.Name && value == wire.SurrogateMark {
+			continue
+		}
+		if name = wire.Spelling(name); err != nil || slices.Contains(keyParams, name) || l.place.Kind == Query && name == own {
+			return "the parameter " + raw
+		}
+	}
+	return ""
 }
 
 func (l *Located) bad(why string) error {
