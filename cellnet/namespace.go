@@ -148,7 +148,7 @@ const loIndex = 1 // in every network namespace
 // ownAddresses are lo's, besides those of loopback: programs that ask for addresses of a family only where the machine has one
 // itself (AI_ADDRCONFIG of getaddrinfo(3)) do not count loopback's, and would get none. They are the first of the two ranges of
 // which names get addresses, and no name's.
-var ownAddresses = []netip.Addr{wire.Gate4, wire.Gate6}
+var ownAddresses = []netip.Addr{netip.MustParseAddr(wire.Gate4), netip.MustParseAddr(wire.Gate6)}
 
 // loUp is `ip link set lo up` (rtnetlink(7), struct ifinfomsg).
 func loUp() error {

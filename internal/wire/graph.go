@@ -4,7 +4,6 @@ package wire
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 )
 
@@ -84,9 +83,9 @@ const BPFDir = RunDir + "bpf/"
 
 // Gate4 and Gate6 are the gate itself in each cell's network: its resolver, its list of refusals, and the proxy of programs that
 // want one. They are the first of the two pools from which names get addresses, and no name's.
-var (
-	Gate4 = netip.AddrFrom4([4]byte{198, 18, 0, 1})
-	Gate6 = netip.AddrFrom16([16]byte{0: 0xfd, 2: 0xd0, 3: 0x0d, 15: 1})
+const (
+	Gate4 = "198.18.0.1"
+	Gate6 = "fd00:d00d::1"
 )
 
 // CellName holds s to what a cell can be called: 1 to 32 of a-z and 0-9. It becomes part of paths and of units' names.

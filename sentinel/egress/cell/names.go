@@ -29,8 +29,8 @@ const (
 var (
 	pool4 = netip.MustParsePrefix("198.18.0.0/15")
 	pool6 = netip.MustParsePrefix("fd00:d00d::/64")
-	Gate4 = wire.Gate4
-	Gate6 = wire.Gate6
+	Gate4 = netip.MustParseAddr(wire.Gate4)
+	Gate6 = netip.MustParseAddr(wire.Gate6)
 )
 
 const firstName = 2 // number of the first name's address in its pool
