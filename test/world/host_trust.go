@@ -15,15 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// trust makes what a cell trusts, as `cells nspawn` does, of the root that its egress has made; where that has none the cell
-// has none. The cell's tree is this machine's, so of /etc/ssl/certs it gets a copy, in which there is room for what is bound.
+// trust makes what a cell trusts, as `cells nspawn` does, of the root that its egress has made; without one it does not start.
+// The cell's tree is this machine's, so of /etc/ssl/certs it gets a copy, in which there is room for what is bound.
 func (h *host) trust(cell string) ([]trust.Bind, error) {
 	root, err := trust.Root(h.w.State("egress@" + cell))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the root of the egress of cell %s: %w", cell, err)
 	}
 	bundle, err := os.ReadFile(wire.SystemBundle)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
