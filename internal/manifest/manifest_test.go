@@ -273,6 +273,49 @@ func TestCase_EG14_AMutationByGETIsNoRead(t *testing.T) {
 	}
 }
 
+// EG-14: beside a wide route for reads, a narrow one of a worse class counts however its path is written: many servers know no case
+// in paths, and drop a last slash. It opens nothing: what the wide one does not name is on no route. Controls: the path as the manifest
+// has it, and another one.
+func TestCase_EG14_AWorseRouteInOtherLetters(t *testing.T) {
+	m, err := Parse([]byte(`
+about = "an interface that changes by GET"
+hosts = ["vendor-a.test"]
+[placement]
+kind = "header"
+name = "Authorization"
+[[route]]
+name = "look"
+methods = ["GET"]
+path = "/api/**"
+class = "read"
+[[route]]
+name = "drop"
+methods = ["GET"]
+path = "/api/Items/{item}/delete"
+class = "destructive"
+[[route]]
+name = "other"
+methods = ["GET"]
+path = "/Other/{item}"
+class = "write"
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"/api/Items/7/delete": "drop", "/api/items/7/DELETE": "drop", "/api/Items/7/delete/": "drop",
+		"/api/ITEMS/7/Delete/": "drop", "/api/items/7/deleted": "look", "/api/items/7": "look", "/Other/7": "other", "/other/7": "",
+		"/Other/7/": ""} {
+		r, err := m.Match(&wire.RequestReq{Name: "vendor-a.test", Port: 443, Method: "GET", Path: path})
+		got := ""
+		if err == nil && r != nil {
+			got = r.Name
+		}
+		if got != want {
+			t.Errorf("%s is on %q (%v), want %q", path, got, err, want)
+		}
+	}
+}
+
 // EG-05: names match on the borders of labels only; below one, at any depth.
 func TestCase_EG05_HostsMatchOnLabels(t *testing.T) {
 	m := &Manifest{Hosts: []Host{{Name: "vendor-a.test", Port: 443}, {Name: "vendor-b.test", Below: true, Port: 443}}}

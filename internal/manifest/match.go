@@ -62,27 +62,45 @@ func (m *Manifest) matchOne(q *wire.RequestReq, path string, params []param) (*R
 		return nil, nil
 	}
 	named := make([]bool, len(q.Does))
-	var worst *Route
+	// A server that knows no case in paths, or takes one with a last slash for the same, may have this one for near.
+	var worst, near *Route
 	for i := range m.Routes {
 		r := &m.Routes[i]
-		if !slices.Contains(r.Methods, q.Method) || r.WebSocket != q.Upgrade || r.Model != (q.Model != nil) || !fits(r.Path, path) {
+		exact := fits(r.Path, path)
+		if !slices.Contains(r.Methods, q.Method) || r.WebSocket != q.Upgrade || r.Model != (q.Model != nil) ||
+			!exact && !fits(loose(r.Path), loose(path)) {
 			continue
+		}
+		mine, best := named, &worst
+		if !exact {
+			mine, best = make([]bool, len(q.Does)), &near
 		}
 		ok, err := r.queryFits(params, m.Placement.Name)
 		if err != nil {
 			return nil, err
 		}
-		if !ok || !r.names(q.Does, named) || r.Class == Read && r.GraphQL == "" && mutates(params) {
+		if !ok || !r.names(q.Does, mine) || r.Class == Read && r.GraphQL == "" && mutates(params) {
 			continue
 		}
-		if worst == nil || worse(r, worst) {
-			worst = r
+		if *best == nil || worse(r, *best) {
+			*best = r
 		}
 	}
 	if slices.Contains(named, false) {
 		return nil, nil // an operation that no route names
 	}
+	if worst != nil && near != nil && worse(near, worst) {
+		return near, nil
+	}
 	return worst, nil
+}
+
+// loose is a path or pattern as the servers with the fewest differences have it.
+func loose(path string) string {
+	if path = strings.ToLower(path); len(path) > 1 {
+		return strings.TrimSuffix(path, "/")
+	}
+	return path
 }
 
 // names says whether the route is about what the request does, and marks what it names of that.

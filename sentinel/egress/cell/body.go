@@ -67,8 +67,9 @@ func (r *reading) over() {
 type body struct {
 	src     *source
 	next    bodyPart
-	left    int64 // bytes of this part
-	trailer int   // bytes of the trailers so far
+	left    int64                     // bytes of this part
+	trailer int                       // bytes of the trailers so far
+	refuses func(trailer string) bool // nil: none
 	reading
 	held    []framed // read ahead, oldest first
 	heldLen int      // bytes of content in held
@@ -165,7 +166,7 @@ func (b *body) more() (raw, content []byte, err error) {
 		}
 		if len(line) == 2 {
 			b.next = partDone
-		} else if _, _, ok := cutField(strings.TrimSuffix(string(line), "\r\n")); !ok {
+		} else if name, _, ok := cutField(strings.TrimSuffix(string(line), "\r\n")); !ok || b.refuses != nil && b.refuses(name) {
 			return nil, nil, fmt.Errorf("a trailer: %w", errHTTP)
 		}
 		return line, nil, nil

@@ -117,6 +117,7 @@ var hops = []string{"close", "keep-alive", "upgrade", "te", "http2-settings", "p
 func (x *h1) one(a agreed, h *httpHead) (keep bool) {
 	x.src.take(h.size)
 	b := newBody(x.src, h.Length)
+	b.refuses = x.s.late
 	defer b.over()
 	target := h.Target
 	if a.rewrite != "" {

@@ -165,6 +165,11 @@ func (s *session) stands(q *http.Request, r *request) *refusal {
 	if !strings.HasPrefix(r.Path, "/") {
 		return refuse(wire.Refuse(wire.CodeUsage, "the target is no path", ""))
 	}
+	for name := range q.Trailer { // others than these net/http lets go by
+		if s.late(name) {
+			return refuse(wire.Refuse(wire.CodeUsage, name+" is no field for behind the body", ""))
+		}
+	}
 	return nil
 }
 

@@ -128,12 +128,10 @@ func (s *session) decide(ctx context.Context, r *request) (*verdict, *refusal) {
 	if s.broken != nil {
 		return nil, s.local(r, refuse(s.broken))
 	}
-	if override := s.k.s.Facts.Override; override != nil {
-		for _, f := range r.Fields {
-			if override(f.Name) {
-				return nil, s.local(r, refuse(wire.Refuse(wire.CodeUsage, f.Name+" gives a request another method or address than it says",
-					"send it with those")))
-			}
+	for _, f := range r.Fields {
+		if s.overrides(f.Name) {
+			return nil, s.local(r, refuse(wire.Refuse(wire.CodeUsage, f.Name+" gives a request another method or address than it says",
+				"send it with those")))
 		}
 	}
 	if e := plainFields(r.Fields); e != nil {
@@ -200,6 +198,16 @@ func plainFields(fields []head.Field) *wire.Error {
 		}
 	}
 	return nil
+}
+
+func (s *session) overrides(field string) bool {
+	f := s.k.s.Facts.Override
+	return f != nil && f(field)
+}
+
+// late says that a field must not come behind a body: some servers put those fields among the head's, which was judged without.
+func (s *session) late(field string) bool {
+	return slices.Contains(once, wire.Spelling(field)) || s.overrides(field)
 }
 
 // bodiless are methods whose request has no body that means anything (RFC 9110 9.3). Some servers act on one all the same, and

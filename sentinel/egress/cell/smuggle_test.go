@@ -99,6 +99,38 @@ func TestEG14FieldsOfTwoReadings(t *testing.T) {
 	}
 }
 
+// EG-14: what comes behind a body some servers put among the fields of the head. The control is a trailer of no such name.
+func TestEG14Trailers(t *testing.T) {
+	r := newReader(t)
+	var whole atomic.Int32
+	port := r.serveTLS(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
+		if _, err := io.Copy(io.Discard, q.Body); err == nil {
+			whole.Add(1)
+		}
+	}), "vendor-a.test")
+	r.reads("vendor-a.test", nil)
+	for _, h2 := range []bool{false, true} {
+		send := func(name string) int {
+			q, _ := http.NewRequest("POST", site("vendor-a.test", port)+"/", io.MultiReader(strings.NewReader("{}")))
+			q.Trailer = http.Header{name: {"x"}}
+			resp, err := r.client(h2).Do(q)
+			if err != nil {
+				return 0
+			}
+			_ = resp.Body.Close()
+			return resp.StatusCode
+		}
+		for _, name := range []string{"Authorization", "X-Http-Method-Override", "Content_type", "Content-Encoding"} {
+			if status := send(name); status == 200 || whole.Load() > 0 {
+				t.Errorf("h2 %v, %s behind the body: %d, %d arrived", h2, name, status, whole.Load())
+			}
+		}
+		if status := send("X-Checksum"); status != 200 || whole.Swap(0) != 1 {
+			t.Errorf("h2 %v, control: %d", h2, status)
+		}
+	}
+}
+
 // Chunks of a byte each would take a hundred times of what they say while a body is read ahead: they are refused before that. The
 // control is the same body in usual chunks.
 func TestABodyOfTinyChunks(t *testing.T) {

@@ -109,7 +109,10 @@ func (l *Located) beside(rest Head) string {
 		if l.place.Kind == Query && name == l.place.Name && value == wire.SurrogateMark {
 			continue
 		}
-		if name = wire.Spelling(name); err != nil || slices.Contains(keyParams, name) || l.place.Kind == Query && name == own {
+		if err != nil {
+			return "a parameter that cannot be read"
+		}
+		if name = wire.Spelling(name); slices.Contains(keyParams, name) || l.place.Kind == Query && name == own {
 			return "the parameter " + raw
 		}
 	}
