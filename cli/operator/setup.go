@@ -41,6 +41,7 @@ that it does not take. It needs a login session too. What is left out is as said
   cell = "work"                         # "work"
   agents = ["claude"]                   # of claude, codex, opencode, openclaw: all that are found; [] is none
   projects = ["/home/ada/engine"]       # folders that the cell may read and write: none
+  sites = ["npm"]                       # sets that cells reach without asking (doorward policy sites): none
   tree = "usr"                          # "usr": the cell has this machine's /usr; "mmdebstrap": a Debian
                                         # of its own, by package mmdebstrap from deb.debian.org
   key = "machine"                       # "machine" seals the accounts; or "passphrase", for each start anew
@@ -251,6 +252,12 @@ func (a *app) setupCalls() setup.Calls {
 		StartCell: func(name string) error {
 			_, err := ask[wire.Empty](wire.PathCellsPerson, "start", &wire.CellReq{Cell: name})
 			return err
+		},
+		LoadPolicy: func() error {
+			if err := a.policy(&wire.PolicyReq{Op: "load"}, true); err != nil || !a.fails {
+				return err
+			}
+			return wire.Refuse(wire.CodeInternal, "the policy has the faults above", "doorward policy check")
 		},
 		TestCall: testCall, InCell: a.inCell,
 	}

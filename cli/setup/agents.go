@@ -21,14 +21,15 @@ type agent struct {
 	settings []string // files and folders that make it what it is for the person: settings, logins, sessions
 	programs []string // folders of an installation without npm that go with its command as a whole
 	units    []string // user units that run it, as the beginnings of their names
+	model    string   // the set of sites of the one provider that it is made for
 }
 
 // agents are those that setup takes into a cell. The places are those of the agents' own documentation and installers.
 var agents = []agent{
-	{name: "claude", title: "Claude Code",
+	{name: "claude", title: "Claude Code", model: "anthropic",
 		settings: []string{".claude", ".claude.json", ".config/claude", ".local/state/claude"},
 		programs: []string{".local/share/claude"}},
-	{name: "codex", title: "Codex", settings: []string{".codex"}},
+	{name: "codex", title: "Codex", model: "openai", settings: []string{".codex"}},
 	{name: "opencode", title: "OpenCode",
 		settings: []string{".config/opencode", ".local/share/opencode", ".local/state/opencode"}},
 	{name: "openclaw", title: "OpenClaw", settings: []string{".openclaw", ".moltbot", ".clawdbot"}, // its former names too

@@ -31,7 +31,7 @@ func (s *setup) ask() error {
 	if err := c.fill(); err != nil {
 		return err
 	}
-	for _, part := range []func() error{s.askAgents, s.askProjects, s.askAccount} {
+	for _, part := range []func() error{s.askAgents, s.askProjects, s.askSites, s.askAccount} {
 		if err := part(); err != nil {
 			return err
 		}
@@ -91,7 +91,7 @@ func (s *setup) askProjects() error {
 // askAccount asks for the first account: "github", or "dav https://cal.example.org/dav". A server of one's own may need
 // more, by the names that a configuration has for it: "ca=/root/ca.pem permit=10.0.0.5:443".
 func (s *setup) askAccount() error {
-	line, err := s.question("First account? `github`, `dav https://SERVER/PATH`, or nothing for none:")
+	line, err := s.question("First account? `github`, `dav https://SERVER/PATH user=NAME`, or nothing for none:")
 	if err != nil {
 		return err
 	}
@@ -106,10 +106,8 @@ func (s *setup) askAccount() error {
 	if _, err := s.TestCall(a.Connector, a.Name); err != nil {
 		return err
 	}
-	if a.Connector == "dav" && a.User == "" {
-		if a.User, err = s.question("Your user name there:"); err != nil {
-			return err
-		}
+	if a.Connector == "dav" && a.User == "" { // which the plan says
+		a.User = s.person.name
 	}
 	s.j.Config.Account = a
 	return s.j.Config.fill()

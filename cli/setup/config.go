@@ -27,6 +27,7 @@ type Config struct {
 	Cell     string   `toml:"cell" json:"cell"`                 // [a-z0-9]{1,32}; "work"
 	Agents   []string `toml:"agents" json:"agents"`             // their commands; left out: all that are found
 	Projects []string `toml:"projects" json:"projects"`         // folders that the cell may write
+	Sites    []string `toml:"sites" json:"sites,omitempty"`     // sets of sites that cells reach without asking
 	Tree     string   `toml:"tree" json:"tree"`                 // "usr", this machine's, or "mmdebstrap"
 	Key      string   `toml:"key" json:"key"`                   // "machine", or "passphrase"
 	Workers  []string `toml:"workers" json:"workers,omitempty"` // connectors beside the account's
@@ -223,6 +224,11 @@ func (c *Config) fill() error {
 	for _, name := range c.Agents {
 		if names := agentNames(); !slices.Contains(names, name) {
 			return fmt.Errorf("agents: %.40q is none of %s", name, strings.Join(names, ", "))
+		}
+	}
+	for i, name := range c.Sites {
+		if !slices.Contains(siteSets, name) || slices.Contains(c.Sites[:i], name) {
+			return fmt.Errorf("sites: %.40q is none of %s, or named twice", name, strings.Join(siteSets, ", "))
 		}
 	}
 	for _, w := range c.Workers {

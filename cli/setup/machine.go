@@ -26,6 +26,7 @@ type places struct {
 	etc   string // /etc/doorward
 	creds string // /etc/credstore.encrypted
 	hosts string // /etc, of which a cell's tree gets some files
+	share string // /usr/share/doorward, the package's own files
 
 	cgroups  string // /sys/fs/cgroup
 	proc     string // /proc
@@ -33,11 +34,13 @@ type places struct {
 }
 
 var installed = places{state: "/var/lib/doorward", etc: "/etc/doorward", creds: "/etc/credstore.encrypted", hosts: "/etc",
+	share:   "/usr/share/doorward",
 	cgroups: "/sys/fs/cgroup", proc: "/proc", runtimes: "/run/user"}
 
 func (p places) journal() string         { return filepath.Join(p.state, "setup.json") }
 func (p places) tree(cell string) string { return filepath.Join(p.state, "cells", cell) }
 func (p places) cell(cell string) string { return filepath.Join(p.etc, "cells", cell+".toml") }
+func (p places) policy() string          { return filepath.Join(p.etc, "policy", "policy.toml") }
 func (p places) aside() string           { return filepath.Join(p.state, "setup") } // what root alone is to reach
 func (p places) key(name string) string  { return filepath.Join(p.creds, "doorward."+name) }
 func (p places) stores() (dirs []string) { return []string{p.state + "/authd", p.state + "/sentinel"} }

@@ -39,6 +39,8 @@ type Calls struct {
 	RemoveAccount func(name string) error
 	Unlock        func(fd int) error
 	StartCell     func(name string) error
+	// LoadPolicy takes up the policy folder, and decides what that widens.
+	LoadPolicy func() error
 	// TestCall is the words of a connector's read that proves an account, as a cell would write them.
 	TestCall func(connector, account string) ([]string, error)
 	// InCell runs a command in a cell and returns what it said and its exit code.
@@ -302,7 +304,16 @@ func (s *setup) show(steps []step) (bool, error) {
 func (s *setup) warnings() []string {
 	var out []string
 	if len(s.j.Found) > 0 {
-		out = append(out, "in the cell each site that the agent connects to asks you once, its model's provider first: doorward pending")
+		other, first := "", ", its model's provider first"
+		if len(s.j.Config.Sites) > 0 {
+			other, first = "other ", ""
+		}
+		out = append(out, "in the cell each "+other+"site that the agent connects to asks you once"+first+": doorward pending")
+	}
+	if says, err := saysSites(s.policy()); err != nil {
+		out = append(out, "the policy cannot be read, so no sites are written there: "+err.Error())
+	} else if says && s.j.find(&Record{Op: opSites, Path: s.policy()}) == nil {
+		out = append(out, s.policy()+" says itself which sets of sites may be reached, and stays as it is: doorward policy sites")
 	}
 	for _, f := range s.j.Found {
 		if len(f.Settings) > 0 {

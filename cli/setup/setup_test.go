@@ -358,6 +358,7 @@ type rig struct {
 	ran    []string
 	member bool
 	added  []string
+	loads  int // of the policy
 	cutAt  int // the call of run or a daemon, or the step, at which the power fails; 0 is never
 	calls  int
 	doing  bool
@@ -400,12 +401,13 @@ func machine(t *testing.T, top string) *rig {
 		Accounts:      func() ([]wire.Account, error) { return nil, r.cut() },
 		RemoveAccount: func(string) error { return nil },
 		StartCell:     func(string) error { return r.cut() },
+		LoadPolicy:    func() error { r.loads++; return r.cut() },
 		TestCall:      func(c, a string) ([]string, error) { return []string{"connector", c, "check", "--account", a}, nil },
 		InCell:        func(context.Context, string, []string) (string, int, error) { return "fine", 0, nil },
 	}
 	r.setup = &setup{Calls: calls, system: []string{top + "/usr/local/bin"}, j: &Journal{Version: version},
 		places: places{state: top + "/var/lib/doorward", etc: top + "/etc/doorward", creds: top + "/etc/credstore.encrypted",
-			hosts: top + "/etc", cgroups: top + "/cgroup", proc: top + "/proc", runtimes: top + "/run/user"},
+			hosts: top + "/etc", share: top + "/usr/share/doorward", cgroups: top + "/cgroup", proc: top + "/proc", runtimes: top + "/run/user"},
 		person: person{"ada", uid, gid, top + "/home/ada"}}
 	r.lookUp = func(string) (person, error) { return r.person, nil }
 	r.run = func(_ context.Context, _ []byte, name string, args ...string) (string, error) {
@@ -458,6 +460,7 @@ func populate(t *testing.T, top string) {
 		t.Fatal(err)
 	}
 	write(t, top+"/etc/profile", "export A=1\n", 0o644)
+	write(t, top+"/usr/share/doorward/policy.toml", "# remarks\n", 0o644)
 	write(t, home+"/.codex/config.toml", "model = 1\n", 0o600)
 	write(t, home+"/.codex/deep/er/file", "text", 0o640)
 	if err := os.Chtimes(home+"/.codex/config.toml", time.Unix(1e9, 0), time.Unix(1e9, 0)); err != nil {
@@ -476,7 +479,7 @@ func populate(t *testing.T, top string) {
 
 func (r *rig) chosen() *Config {
 	return &Config{Person: "ada", Cell: "work", Tree: "usr", Key: "machine", Agents: []string{"codex", "openclaw"},
-		Projects: []string{r.top + "/home/ada/engine"}, Account: &Account{Connector: "github", Name: "code"}}
+		Projects: []string{r.top + "/home/ada/engine"}, Sites: []string{"npm", "openai"}, Account: &Account{Connector: "github", Name: "code"}}
 }
 
 // setUp does what Run does.
@@ -514,7 +517,8 @@ func TestAPlanDoesNothing(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	said := strings.Join(r.said, "\n")
-	for _, want := range []string{"What will be done", "make the root tree", "each site that the agent connects to asks you once"} {
+	for _, want := range []string{"What will be done", "make the root tree", "each other site that the agent connects to asks you once",
+		"reach the sites of npm, openai without asking, by a line in " + top + "/etc/doorward/policy/policy.toml"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("%q is not in %s", want, said)
 		}
@@ -560,6 +564,7 @@ func TestASetupAndItsUndoing(t *testing.T) {
 		tree + "/etc/profile":                                                         "export A=1\n",
 		top + "/etc/group":                                                            "doorward:x:999:ada\n",
 		top + "/usr/local/bin/openclaw" + former:                                      "#!/bin/sh\n",
+		top + "/etc/doorward/policy/policy.toml":                                      "# remarks\n\n# By doorward setup:\nsites = [\"npm\", \"openai\"]\n",
 	} {
 		if b, err := os.ReadFile(path); err != nil || string(b) != want {
 			t.Errorf("%s: %q %v", path, b, err)
@@ -599,8 +604,8 @@ func TestASetupAndItsUndoing(t *testing.T) {
 			t.Errorf("again it ran %q", ran)
 		}
 	}
-	if len(r2.added) > 0 {
-		t.Errorf("again it added %q", r2.added)
+	if len(r2.added) > 0 || r.loads != 1 || r2.loads > 0 {
+		t.Errorf("again it added %q; the policy was loaded %d times, and %d", r2.added, r.loads, r2.loads)
 	}
 
 	r3 := machine(t, top)
@@ -868,7 +873,7 @@ func TestAtMostSoManyQuestions(t *testing.T) {
 	populate(t, top)
 	r := machine(t, top)
 	answers := map[string]string{"Whose agent": "ada", "Which go into": "", "Which project": top + "/home/ada/engine",
-		"First account": "dav https://cal.example.org/dav", "Your user name": "ada"}
+		"First account": "dav https://cal.example.org/dav", "Which of them may it reach": ""}
 	asked := 0
 	r.Question = func(q string) (string, error) {
 		asked++
@@ -890,10 +895,10 @@ func TestAtMostSoManyQuestions(t *testing.T) {
 	if err := r.do(context.Background(), false); err != nil {
 		t.Fatal(err)
 	}
-	if asked != 8 { // as docs/first-hour.md and the command's help have it
+	if asked != 8 || r.loads != 1 { // as docs/first-hour.md and the command's help have it
 		t.Errorf("%d questions, want 8", asked)
 	}
-	if got := r.j.Config; !slices.Equal(got.Agents, []string{"codex", "openclaw"}) || got.Account.Base != "https://cal.example.org/dav" {
+	if got := r.j.Config; !slices.Equal(got.Agents, []string{"codex", "openclaw"}) || !slices.Equal(got.Sites, []string{"openai"}) || got.Account.Base != "https://cal.example.org/dav" {
 		t.Errorf("%+v", got)
 	}
 	if b, err := os.ReadFile(r.journal()); err != nil || !strings.Contains(string(b), "cal.example.org") {

@@ -33,6 +33,7 @@ const (
 	opEnable  opName = "enable"  // Units enabled
 	opStart   opName = "start"   // all of Doorward started
 	opAccount opName = "account" // account Name added
+	opSites   opName = "sites"   // line To written into the policy of Path; Sum is of the file, where setup made it
 )
 
 // group is that of persons who decide.
@@ -55,6 +56,9 @@ func (s *setup) steps() ([]step, error) {
 		list = append(list, some...)
 	}
 	list = append(list, s.dir(filepath.Join(s.etc, "cells"), 0o755), s.configStep(), s.enableStep(), s.startStep())
+	if len(c.Sites) > 0 {
+		list = append(list, s.dir(filepath.Dir(s.policy()), 0o755), s.sitesStep())
+	}
 	if c.Account != nil {
 		list = append(list, s.accountStep())
 	}
@@ -255,6 +259,9 @@ func (s *setup) accountStep() step {
 	says := "add account " + a.Name + " of " + a.Connector
 	if a.Base != "" {
 		says += " at " + a.Base
+	}
+	if a.User != "" {
+		says += " as " + a.User
 	}
 	return step{says: says + ", and have its use decided", record: Record{Op: opAccount, Name: a.Name},
 		there: s.done(Record{Op: opAccount, Name: a.Name}),

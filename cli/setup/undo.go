@@ -171,7 +171,7 @@ func (u *undoing) keeps(r *Record) bool {
 		return false
 	}
 	switch r.Op {
-	case opDir, opFile, opState, opTree, opCopy, opAccount:
+	case opDir, opFile, opState, opTree, opCopy, opAccount, opSites:
 		return true
 	}
 	return false
@@ -277,6 +277,8 @@ func (u *undoing) one(ctx context.Context, r *Record) error {
 			return nil
 		}
 		return gone(err)
+	case opSites:
+		return u.unsite(r)
 	case opFile:
 		return errors.Join(gone(os.Remove(r.Path)), os.RemoveAll(r.Path+".new"))
 	case opState:

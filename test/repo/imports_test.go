@@ -37,7 +37,7 @@ var may = map[string][]string{
 	"cli/operator": {"cli/operator/machine", "cli/setup", "internal/wire", "internal/describe", "internal/leaks", "internal/visible"},
 	// What runs where is held against what package peer takes for whom.
 	"cli/operator/machine": {"internal/peer", "internal/wire"},
-	"cli/setup":            {"internal/wire"},
+	"cli/setup":            {"internal/wire", "test: sentinel/policy"},
 
 	"authd": {"authd/grants", "authd/store", "authd/surrogate", "internal/daemon", "internal/peer", "internal/wire",
 		"test: internal/leaks"},

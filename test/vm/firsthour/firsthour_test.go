@@ -112,7 +112,7 @@ func host(t *testing.T, gh *github.Server) string {
 
 // cutOff sets up without a question, is killed at several points, and undone each time. The last time it is not killed.
 func cutOff(t *testing.T, gh *github.Server, installed map[string]string) {
-	config := fmt.Sprintf("person = \"ada\"\nprojects = [%q]\nmemory = \"512M\"\n[account]\nconnector = \"github\"\n"+
+	config := fmt.Sprintf("person = \"ada\"\nprojects = [%q]\nsites = [\"npm\"]\nmemory = \"512M\"\n[account]\nconnector = \"github\"\n"+
 		"name = \"code\"\nbase = %q\nca = \"/root/ca.pem\"\npermit = [%q]\nsecret_file = \"/root/token\"\napprove = true\n",
 		home+"/engine", gh.Base(), host(t, gh))
 	if err := os.WriteFile("/root/setup.toml", []byte(config), 0o644); err != nil {
@@ -175,6 +175,7 @@ func atTerminal(t *testing.T, gh *github.Server, token string) {
 	answers := []struct{ prompt, answer string }{
 		{"Which go into the cell?", ""},
 		{"Which project folders", "~/engine"},
+		{"Which of them may it reach without asking?", ""},
 		{"First account?", "github " + gh.Base() + " name=code ca=/root/ca.pem permit=" + host(t, gh)},
 		{"Do this? Type yes:", "yes"},
 		{"token (not shown):", token},
@@ -194,6 +195,10 @@ func atTerminal(t *testing.T, gh *github.Server, token string) {
 	}
 	if strings.Contains(said, token) {
 		t.Error("the token is on the screen")
+	}
+	// The provider of its model is reached as chosen, by the policy in force.
+	if r := as(t, "doorward", "policy", "show"); r.code != 0 || !strings.Contains(r.out, `sites = ["openai"`) {
+		t.Errorf("the policy in force: %v", r)
 	}
 	t.Log(said)
 }
