@@ -203,6 +203,9 @@ func TestLK03_ARedirectCarriesNothing(t *testing.T) {
 			sub = "?key=" + sur
 		}
 		for _, status := range []int{302, 307} {
+			if status == 307 && k.host != "header.example" { // which differs by its body alone
+				continue
+			}
 			for _, to := range []string{"https://evil.example/", "//evil.example/", "https://" + k.host + ":8443/", "http://" + k.host + "/"} {
 				r.discord.Faults.Clear()
 				r.discord.Faults.Add(standin.Fault{Listener: "api", Path: path, Times: 1, Status: status, Header: map[string]string{"Location": to + "loot" + sub}})
@@ -211,7 +214,7 @@ func TestLK03_ARedirectCarriesNothing(t *testing.T) {
 				if k.curl != "" {
 					args = append(args, strings.Split(strings.ReplaceAll(k.curl, "SUR", sur), "|")...)
 				}
-				if status == 307 && k.host != "discord.com" { // with a body
+				if status == 307 {
 					args = append(args, "--data", "body")
 				}
 				a := r.curlIn(r.work, args...)
@@ -256,8 +259,12 @@ func TestRevokingASurrogateEndsItsTraffic(t *testing.T) {
 	r.issue("work", "discord")
 	r.issue("home", "bot2")
 	sur, others := r.surrogate(r.work, "discord"), r.surrogate(r.home, "bot2")
-	// A long poll: an answer that comes slowly and has, for this test, no end.
-	r.discord.Faults.Add(standin.Fault{Method: "GET", Path: discord.API + "/channels/" + discord.General + "/messages", Chunk: 1, ChunkDelayMS: 250})
+	// A long poll: an answer that comes slowly and has, for this test, no end. Of what has no line feed egress holds back as much as
+	// a form of the credential could have (package swap).
+	for range 400 {
+		r.discord.Put(discord.General, discord.Ada, strings.Repeat("so it goes on ", 20))
+	}
+	r.discord.Faults.Add(standin.Fault{Method: "GET", Path: discord.API + "/channels/" + discord.General + "/messages", Chunk: 1000, ChunkDelayMS: 400})
 	polls := func(cell *world.Cell, token string) *world.Proc {
 		t.Helper()
 		file := r.path("poll-" + cell.Name)
