@@ -65,6 +65,28 @@ func BenchmarkDownload(b *testing.B) {
 	}
 }
 
+// BenchmarkIntercepted is one small request with a surrogate over a kept connection, with the client and the server in it, and
+// functions in the place of sentinel and authd.
+func BenchmarkIntercepted(b *testing.B) {
+	r := newReader(b)
+	body := make([]byte, 1024)
+	port := r.serveTLS(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if q.Header.Get("Authorization") != "Bearer "+realA {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		_, _ = w.Write(body)
+	}), "vendor-a.test")
+	r.reads("vendor-a.test", &bearerPlace)
+	c, url := r.client(false), site("vendor-a.test", port)+"/"
+	b.ReportAllocs()
+	for b.Loop() {
+		if status, _, _ := get(b, c, "GET", url, nil, "Authorization", "Bearer "+surrogateA); status != 200 {
+			b.Fatal(status)
+		}
+	}
+}
+
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
