@@ -42,8 +42,8 @@ const (
 	MaxUses    = 10000
 	// MaxIssued and MaxOfCell bound those of issues, of all cells and of one: a cell that has its requests allowed and goes away before
 	// they are resolved, or sends what only looks like a surrogate, must not keep others, or workers, from theirs.
-	MaxIssued = MaxGrants / 2
-	MaxOfCell = 256
+	MaxIssued = MaxGrants / 4 * 3
+	MaxOfCell = 512
 )
 
 // Now is one moment on two clocks. A grant ends by the one that says so first: setting the wall clock back prolongs
