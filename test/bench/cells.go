@@ -456,15 +456,12 @@ func (r *cellRig) colds(t *table) error {
 			return nil, err
 		}
 		cold, direct := median(ours.NS), median(d.NS)
-		first := cold
-		if t.wants("proxy/first-host") {
-			v, err := r.agent(r.cell, "-mode=get", "-host="+many, "-token="+r.surrogate, "-cold", fmt.Sprint("-from=", r.next), fmt.Sprint("-n=", n))
-			if err != nil {
-				return nil, err
-			}
-			r.next += n
-			first = median(v.NS)
+		v, err := r.agent(r.cell, "-mode=get", "-host="+many, "-token="+r.surrogate, "-cold", fmt.Sprint("-from=", r.next), fmt.Sprint("-n=", n))
+		if err != nil {
+			return nil, err
 		}
+		r.next += n
+		first := median(v.NS)
 		return []float64{cold / direct, first / (cold + mint), first / (cold + mint + direct)}, nil
 	})
 	if err != nil {
@@ -497,11 +494,11 @@ func mintTime() (float64, error) {
 // herd is 64 first connections at once to a host that nobody has asked for; each shows the leaf that it got.
 func (r *cellRig) herd(t *table) error {
 	ratios, err := quiet(func() (float64, error) {
-		v, err := r.agent(r.cell, "-mode=get", fmt.Sprintf("-host="+many, manyMax-1-r.next), "-token="+r.surrogate, "-conns=64")
-		r.next++
+		v, err := r.agent(r.cell, "-mode=get", fmt.Sprintf("-host="+many, r.next), "-token="+r.surrogate, "-conns=64")
 		if err != nil {
 			return 0, err
 		}
+		r.next++
 		return float64(v.Leaves), nil
 	})
 	if err != nil {
