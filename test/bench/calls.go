@@ -44,9 +44,9 @@ type rig struct {
 	echo   net.Conn     // to an echoing process
 }
 
-func calls(ctx context.Context, t *table, root, nginx, tokenizer string) error {
+func calls(ctx context.Context, t *table, root, nginx string) error {
 	names := []string{"call/read", "call/read-vs-bare", "call/write-durable", "call/deny", "cli/start", "worker/cold",
-		"proxy/warm-uds", "proxy/rps16", "proxy/cold-uds", "idle/rss", "soak/leak"}
+		"proxy/warm-uds", "proxy/rps16-worker", "proxy/cold-uds", "idle/rss", "soak/leak"}
 	any := false
 	for _, n := range names {
 		any = any || t.wants(n)
@@ -65,7 +65,7 @@ func calls(ctx context.Context, t *table, root, nginx, tokenizer string) error {
 	}{
 		{"idle/rss", r.idle},
 		{"call/read call/read-vs-bare call/write-durable call/deny cli/start", r.execs},
-		{"proxy/warm-uds proxy/cold-uds proxy/rps16", func(t *table) error { return r.proxies(t, nginx, tokenizer) }},
+		{"proxy/warm-uds proxy/cold-uds proxy/rps16-worker", func(t *table) error { return r.proxies(t, nginx) }},
 		{"worker/cold", r.cold},
 		{"soak/leak", r.soak},
 	} {

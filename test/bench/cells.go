@@ -54,7 +54,7 @@ type cellRig struct {
 var cellRows = []string{"proxy/warm-latency", "proxy/rps16", "proxy/rps16-goproxy", "proxy/rps4-64", "proxy/cpu", "proxy/cold-tls",
 	"proxy/first-host", "proxy/mint-herd", "proxy/download", "proxy/download-spliced", "proxy/sse", "proxy/fair", "proxy/websockets"}
 
-func cellNet(ctx context.Context, t *table, root, nginx string) error {
+func cellNet(ctx context.Context, t *table, root, nginx, tokenizer string) error {
 	if !slices.ContainsFunc(cellRows, t.wants) {
 		return nil
 	}
@@ -69,7 +69,7 @@ func cellNet(ctx context.Context, t *table, root, nginx string) error {
 	}{
 		{"proxy/websockets", func() error { return r.websockets(t) }}, // first: it is about memory
 		{"proxy/warm-latency", func() error { return r.warm(t, nginx) }},
-		{"proxy/rps16 proxy/rps16-goproxy proxy/rps4-64 proxy/cpu", func() error { return r.rates(t, root) }},
+		{"proxy/rps16 proxy/rps16-goproxy proxy/rps4-64 proxy/cpu", func() error { return r.rates(t, root, tokenizer) }},
 		{"proxy/cold-tls proxy/first-host", func() error { return r.colds(t) }},
 		{"proxy/mint-herd", func() error { return r.herd(t) }},
 		{"proxy/download proxy/download-spliced", func() error { return r.downloads(t) }},
@@ -338,8 +338,12 @@ func (r *cellRig) goproxy(root string) (url string, err error) {
 }
 
 // rates are requests a second over several connections, and what they cost.
-func (r *cellRig) rates(t *table, root string) error {
-	t.absent("proxy/rps16", ">= 12", "superfly/tokenizer's module cannot be had")
+func (r *cellRig) rates(t *table, root, tokenizer string) error {
+	why := "superfly/tokenizer's module cannot be had, and no -tokenizer is given"
+	if tokenizer != "" {
+		why = "this version cannot seal a secret for " + tokenizer
+	}
+	t.absent("proxy/rps16", ">= 12", why)
 	peer, perr := r.goproxy(root)
 	if perr != nil {
 		fmt.Fprintln(os.Stderr, perr)
@@ -456,15 +460,12 @@ func (r *cellRig) colds(t *table) error {
 			return nil, err
 		}
 		cold, direct := median(ours.NS), median(d.NS)
-		first := cold
-		if t.wants("proxy/first-host") {
-			v, err := r.agent(r.cell, "-mode=get", "-host="+many, "-token="+r.surrogate, "-cold", fmt.Sprint("-from=", r.next), fmt.Sprint("-n=", n))
-			if err != nil {
-				return nil, err
-			}
-			r.next += n
-			first = median(v.NS)
+		v, err := r.agent(r.cell, "-mode=get", "-host="+many, "-token="+r.surrogate, "-cold", fmt.Sprint("-from=", r.next), fmt.Sprint("-n=", n))
+		if err != nil {
+			return nil, err
 		}
+		r.next += n
+		first := median(v.NS)
 		return []float64{cold / direct, first / (cold + mint), first / (cold + mint + direct)}, nil
 	})
 	if err != nil {
@@ -497,11 +498,11 @@ func mintTime() (float64, error) {
 // herd is 64 first connections at once to a host that nobody has asked for; each shows the leaf that it got.
 func (r *cellRig) herd(t *table) error {
 	ratios, err := quiet(func() (float64, error) {
-		v, err := r.agent(r.cell, "-mode=get", fmt.Sprintf("-host="+many, manyMax-1-r.next), "-token="+r.surrogate, "-conns=64")
-		r.next++
+		v, err := r.agent(r.cell, "-mode=get", fmt.Sprintf("-host="+many, r.next), "-token="+r.surrogate, "-conns=64")
 		if err != nil {
 			return 0, err
 		}
+		r.next++
 		return float64(v.Leaves), nil
 	})
 	if err != nil {

@@ -55,8 +55,8 @@ func run() error {
 	for _, part := range []func() error{
 		func() error { return packages(ctx, t, root) },
 		func() error { return pingpong(ctx, t, root) },
-		func() error { return calls(ctx, t, root, *nginx, *tokenizer) },
-		func() error { return cellNet(ctx, t, root, *nginx) },
+		func() error { return calls(ctx, t, root, *nginx) },
+		func() error { return cellNet(ctx, t, root, *nginx, *tokenizer) },
 	} {
 		if err := part(); err != nil {
 			return err
