@@ -279,36 +279,3 @@ func TestSW01_GitOverHTTPS(t *testing.T) {
 		t.Errorf("it is there: %s", refs)
 	}
 }
-
-// TestHT03_ALargePackOfGit: a push of a pack of 64 MiB, and its clone, pass in a bounded memory of the cell's egress, and the push is
-// decided by its refs.
-func TestHT03_ALargePackOfGit(t *testing.T) {
-	g := newGitRig(t)
-	const size = 64
-	g.resetPeak("egress@work")
-	idle := g.resident("egress@work")
-	res, err := g.work.Actor().Do(g.ctx(), world.Cmd{UID: 1000, Args: []string{"/bin/sh", "-c",
-		fmt.Sprintf("head -c %d /dev/urandom > %s/big", size<<20, g.dir)}})
-	if err != nil || res.Code != 0 {
-		t.Fatalf("%v, %v", err, res)
-	}
-	g.in(g.dir, "config", "core.compression", "0")
-	g.in(g.dir, "config", "core.bigFileThreshold", "1m")
-	g.in(g.dir, "add", "big")
-	g.in(g.dir, "commit", "-q", "-m", "big")
-	g.asks("git push create refs/heads/big", "HEAD:refs/heads/big")
-	g.in(g.dir, "push", "-q", "origin", "HEAD:refs/heads/big")
-	g.real("push of a large pack")
-	if got, want := g.outside(g.bare, "rev-parse", "big"), g.in(g.dir, "rev-parse", "HEAD"); got != want {
-		t.Errorf("pushed %s, want %s", got, want)
-	}
-	g.in(g.path(""), "clone", "-q", "--branch", "big", g.with(), g.path("again"))
-	if a, b := g.in(g.path("again"), "rev-parse", "HEAD^{tree}"), g.in(g.dir, "rev-parse", "HEAD^{tree}"); a != b {
-		t.Errorf("cloned %s, want %s", a, b)
-	}
-	if most := g.peak("egress@work"); most > idle+size/2 {
-		t.Errorf("the cell's egress took %d MiB for packs of %d MiB, and had %d before", most, size, idle)
-	} else {
-		t.Logf("the cell's egress had %d MiB, and %d at most", idle, most)
-	}
-}
