@@ -103,7 +103,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
 	__type(value, struct opener);
-} opening SEC(".maps"); /* between connect and the first packet, when the local port is known */
+} opening SEC(".maps"); /* from the socket's making; who connects is in it until the first packet, when the local port is known */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -222,8 +222,12 @@ int gate_socket(struct bpf_sock *sk)
 
 	if ((family == AF_INET || family == AF_INET6) &&
 	    ((type == SOCK_STREAM && proto == TCP) || (type == SOCK_DGRAM && proto == UDP))) {
-		if (bpf_get_netns_cookie(sk) != host)
+		if (bpf_get_netns_cookie(sk) != host) {
+			/* The memory that connect will write to, so that it need not wait for it; without it, it tries again. */
+			if (proto == TCP)
+				bpf_sk_storage_get(&opening, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 			return PASS;
+		}
 		why = GATE_HOST;
 	}
 	r = refusal(why);
@@ -342,7 +346,7 @@ int gate_opened(struct bpf_sock_ops *ctx)
 				     loopback6(ctx->remote_ip6[0], ctx->remote_ip6[1], ctx->remote_ip6[2], ctx->remote_ip6[3]))
 		return 1;
 	o = ctx->sk ? bpf_sk_storage_get(&opening, ctx->sk, 0, 0) : 0;
-	if (!o) {
+	if (!o || !o->tgid) { /* connect has not written to it */
 		count(GATE_NO_ENTRY);
 		return 1;
 	}
