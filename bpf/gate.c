@@ -445,6 +445,18 @@ static __always_inline int refuse_packet(struct __sk_buff *skb, enum gate why, u
 	return REFUSE;
 }
 
+/*
+ * The one header hop by hop that the kernel makes by itself: a segment of TCP above 64 KiB, which it has not cut yet, says its length
+ * there (RFC 2675 2). Refused, it would be sent again in small pieces, one each 200 ms.
+ */
+static __always_inline int jumbo(struct __sk_buff *skb, const u8 *head)
+{
+	u8 next[4];
+
+	return !head[4] && !head[5] && !bpf_skb_load_bytes(skb, 40, next, sizeof(next)) && next[0] == TCP && next[1] == 0 &&
+	       next[2] == 0xc2 && next[3] == 4;
+}
+
 SEC("cgroup_skb/egress")
 int gate_out(struct __sk_buff *skb)
 {
@@ -463,6 +475,8 @@ int gate_out(struct __sk_buff *skb)
 		break;
 	case bpf_htons(ETH_IPV6):
 		proto = head[6];
+		if (proto == 0 && jumbo(skb, head))
+			proto = TCP;
 		/* The next header is an extension: hop by hop, routing, fragment, ESP, AH, none, destination, mobility. */
 		if (proto == 0 || proto == 43 || proto == 44 || proto == 50 || proto == 51 || proto == 59 || proto == 60 || proto == 135)
 			return refuse_packet(skb, GATE_HEADER, proto);

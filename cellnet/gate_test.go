@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -291,6 +292,8 @@ var others = []attempt{
 		}
 		return open(ip4, dgram, 0, "9.0.0.1:53")()
 	}},
+	{name: "a large upload", try: func() error { return upload(ip4, "9.0.0.1:443") }},
+	{name: "a large upload over IPv6", try: func() error { return upload(ip6, "[2001:db8::1]:443") }},
 	{name: "many connections", try: func() error { return connections(many) }},
 	{name: "some connections", try: func() error { return connections(some) }},
 	{name: "more connections than a map holds", try: func() error { return connections(fill) }},
@@ -308,6 +311,61 @@ const (
 	many  = 100_000
 	fill  = 30_000 // more than a map of who opened what holds
 )
+
+// large is so much, in bytes, that the kernel makes segments of more than 64 KiB of it.
+const large = 64 << 20
+
+// upload sends that as fast as it goes.
+func upload(family int, to string) error {
+	s, err := unix.Socket(family, stream|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(s)
+	_, at := sockaddr(to)
+	if err := unix.Connect(s, at); err != nil {
+		return err
+	}
+	b := make([]byte, 1<<20)
+	for left := large; left > 0; {
+		n, err := unix.Write(s, b[:min(left, len(b))])
+		if err != nil {
+			return err
+		}
+		left -= n
+	}
+	return nil
+}
+
+// A large upload is refused nothing, over IPv6 neither: there the kernel gives segments above 64 KiB a header hop by hop, and one
+// that the gate drops is sent again later and in small pieces.
+func TestALargeUploadIsRefusedNothing(t *testing.T) {
+	p := paths(t)
+	ns := cell(t, p, "work")
+	ln := egress(t, p, "work", ns)
+	for _, how := range []string{"a large upload", "a large upload over IPv6"} {
+		got := make(chan int64, 1)
+		go func() {
+			c, err := ln.AcceptTCP()
+			if err != nil {
+				got <- -1
+				return
+			}
+			defer c.Close()
+			n, _ := io.Copy(io.Discard, struct{ io.Reader }{c})
+			got <- n
+		}()
+		if c := probeIn(t, p.within(), ns, how); c.Errno != 0 {
+			t.Fatal(c.Where)
+		}
+		if n := <-got; n != large {
+			t.Errorf("%s: %d bytes arrive", how, n)
+		}
+	}
+	if n, err := p.Gated(); err != nil || n["header"] != 0 {
+		t.Errorf("%v, %v", n, err)
+	}
+}
 
 // connections opens and closes so many connections, one behind the other.
 func connections(n int) error {
