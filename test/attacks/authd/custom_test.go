@@ -57,7 +57,8 @@ func TestACustomSurrogateIsItsCellsOnly(t *testing.T) {
 		return got.Code, resp.Secret
 	}
 
-	g := granted("a")
+	// A surrogate that is none ends its grant, so each attempt has its own.
+	g, other, third := granted("a"), granted("b"), granted("c")
 	const workUnit, playUnit = "doorward-egress@work.service", "doorward-egress@play.service"
 	for _, c := range []struct {
 		name       string
@@ -68,8 +69,8 @@ func TestACustomSurrogateIsItsCellsOnly(t *testing.T) {
 		{"another cell's egress", play, wire.ResolveReq{Grant: g.Grant, Surrogate: value}, "bad_grant", playUnit},
 		{"the egress of workers", s.w.Inside("egress"), wire.ResolveReq{Grant: g.Grant, Surrogate: value}, "bad_grant", "doorward-egress.service"},
 		{"as a worker's", work, wire.ResolveReq{Grant: g.Grant, Surrogate: value, Worker: "github"}, "bad_grant", workUnit},
-		{"without a surrogate", work, wire.ResolveReq{Grant: g.Grant}, "bad_surrogate", workUnit},
-		{"with the credential", work, wire.ResolveReq{Grant: g.Grant, Surrogate: botToken}, "bad_surrogate", workUnit},
+		{"without a surrogate", work, wire.ResolveReq{Grant: other.Grant}, "bad_surrogate", workUnit},
+		{"with the credential", work, wire.ResolveReq{Grant: third.Grant, Surrogate: botToken}, "bad_surrogate", workUnit},
 	} {
 		if code, secret := resolve(c.as, c.r); code != c.code || secret != "" {
 			t.Errorf("%s: %q", c.name, code)
