@@ -792,11 +792,16 @@ func TestACellPushesOutNothingOfAnothers(t *testing.T) {
 		t.Errorf("%+v, %v", task, err)
 	}
 	go drain(ln)
-	if c := probeIn(t, p.within(), work, "more connections than a map holds"); c.Errno != 0 {
-		t.Fatal(c.Where)
+	for range 5 { // what was looked up lately is spared at first
+		if c := probeIn(t, p.within(), work, "more connections than a map holds"); c.Errno != 0 {
+			t.Fatal(c.Where)
+		}
+		if _, err = who.Of(conn); err != nil {
+			break
+		}
 	}
-	if task, err := who.Of(conn); !errors.Is(err, openers.ErrUnknown) {
-		t.Errorf("control: %+v, %v", task, err)
+	if !errors.Is(err, openers.ErrUnknown) {
+		t.Errorf("control: its own entries are kept: %v", err)
 	}
 }
 
