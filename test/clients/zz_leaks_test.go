@@ -63,24 +63,23 @@ func TestNoCredentialIsLeft(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(r.scratch(t), "planted"), []byte("a log line with "+planted), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	scan := func(value string) *world.Found {
-		t.Helper()
-		f, err := r.Search(r.work, []byte(value), r.dir, r.State("egress@work"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return f
+	scan := func(value string) (*world.Found, error) {
+		return r.Search(r.work, []byte(value), r.dir, r.State("egress@work"))
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) { // until it has begun
-		f := scan(planted)
-		if len(f.Processes.Findings) > 0 && len(f.Files.Findings) > 0 {
+		f, err := scan(planted)
+		if err == nil && len(f.Processes.Findings) > 0 && len(f.Files.Findings) > 0 {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("control: what was put there is not found")
+			t.Fatalf("control: what was put there is not found: %v", err)
 		}
 	}
-	for _, f := range scan(secret).All() {
+	found, err := scan(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range found.All() {
 		t.Error(f)
 	}
 }
