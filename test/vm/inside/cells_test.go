@@ -64,7 +64,7 @@ func TestAPersonStartsRunsAndStops(t *testing.T) {
 	r := person(t, "", "run", den, "--", "sh", "-c",
 		"id -u; id -g; pwd; ls /sys/class/net; ls /run/doorward; echo $HOME $USER; touch made; stat -c %u made; tty; connector inbox; ls /proc/self/fd; exit 3")
 	want(t, r, 3, "a run")
-	for _, line := range []string{"1000\n1000\n/srv/project\nlo\ncell\n/home/agent agent\n1000\n/dev/pts/"} {
+	for _, line := range []string{"1000\n1000\n/srv/project\nlo\nca  cell\n/home/agent agent\n1000\n/dev/pts/"} {
 		if !strings.Contains(r.stdout, line) {
 			t.Errorf("no %q in %v", line, r)
 		}
