@@ -82,7 +82,7 @@ func parks(t *testing.T, title string) string {
 func TestTheCellHasNothingButLo(t *testing.T) {
 	ready(t)
 	r := inCell(t, "run-1", "sh", "-c", "cat /proc/self/cgroup; ls /sys/class/net; ls /run/doorward /run/doorward/cell; id -u")
-	want := "0::/doorward.slice/doorward-cells.slice/doorward-cell@work.service/run-1\nlo\n/run/doorward:\ncell\n\n" +
+	want := "0::/doorward.slice/doorward-cells.slice/doorward-cell@work.service/run-1\nlo\n/run/doorward:\nca\ncell\n\n" +
 		"/run/doorward/cell:\ndav.sock\ngithub.sock\nsentinel.sock\n1000\n"
 	// In a cgroup namespace the path would be another; which process it is does not depend on it.
 	if r.stdout != want {
