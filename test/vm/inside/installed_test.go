@@ -95,6 +95,9 @@ func TestEverySocketIsAsTheTableHasIt(t *testing.T) {
 			}
 			return filepath.SkipDir
 		}
+		if strings.HasPrefix(path, wire.CADir) && info.Mode().IsRegular() && st.Uid == 0 && info.Mode().Perm()&0o022 == 0 {
+			return nil // what a cell trusts
+		}
 		if d.IsDir() {
 			if st.Uid != 0 || st.Gid != 0 || info.Mode().Perm()&0o022 != 0 {
 				t.Errorf("%s: %v %d:%d", path, info.Mode(), st.Uid, st.Gid)
