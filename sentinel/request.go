@@ -250,20 +250,23 @@ func (s *Sentinel) writeRequest(ctx context.Context, g *alike, a *asking, d *pol
 // askRequest refuses a request that a person has to allow first, and puts one card up for its cell, route and path.
 func (s *Sentinel) askRequest(ctx context.Context, a *asking, set *policy.Set, call *policy.Call, d *policy.Decision) error {
 	g := set.PrefillRequest(call)
-	q := &question{kind: widenRequest, about: call.Account, key: requestKey(&g), says: a.manner,
+	q := &question{kind: widenRequest, about: call.Account, key: requestKey(&g), same: requestKey(&g, policy.LimitQuery), says: a.manner,
 		card: func() (*ledger.Call, error) { return s.requestCard(a, call, d, g) }}
 	return s.askFirst(ctx, &a.wanted, q, d)
 }
 
-// requestKey names what there is one card for: a route, method and path at one site.
-func requestKey(g *wire.Grant) string {
+// requestKey names a request: a route, method and path at one site, what it does there, and those limits. Without the query a
+// person's no is about every query: a cell words that as it likes, and would ask for ever.
+func requestKey(g *wire.Grant, besides ...string) string {
 	parts := []string{"request", g.Connector, g.Method, g.Account}
 	for _, l := range g.Limits {
-		if l.Field == policy.LimitMethod || l.Field == policy.LimitPath {
-			parts = append(parts, l.Values...)
+		switch {
+		case slices.Contains(besides, l.Field), l.Field == policy.LimitMethod, l.Field == policy.LimitPath, l.Field == policy.LimitDoes,
+			l.Field == policy.LimitModel:
+			parts = append(parts, l.Field, strings.Join(l.Values, " "))
 		}
 	}
-	return strings.Join(parts, " ")
+	return strings.Join(parts, "\n")
 }
 
 // requestCard is the row and the card of a request that is asked about.

@@ -4,6 +4,7 @@ package sentinel
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -622,5 +623,64 @@ reach = "none"
 	}
 	if got := strings.Join(s.lines(t, ledger.EvRequest), "\n"); !strings.Contains(got, "refs/heads/main") || !strings.Contains(got, "refs/heads/draft") {
 		t.Errorf("%s", got)
+	}
+}
+
+// A card is of exactly what its approval lets go: another query or another ref has one of its own. A person's no is about the request
+// whatever its query, and about no other ref.
+func TestEachRequestThatDiffersHasItsCard(t *testing.T) {
+	s, _, _, _ := chatRig(t, "")
+	s.begin(t, "home", 8)
+	s.issueBy(t, "home", chatManifest+`
+[[route]]
+name = "push"
+methods = ["POST"]
+path = "/git/**"
+git = "push"
+class = "write"
+reach = "none"
+`)
+	conn, e := s.connects(t, "home", site("chat.example"))
+	if e != nil {
+		t.Fatal(e)
+	}
+	asks := func(path, query string, does ...string) *wire.Error {
+		t.Helper()
+		_, e := s.requests(t, "home", &wire.RequestReq{Conn: conn.ID, Name: "chat.example", Port: 443, Method: "POST", Surrogate: true,
+			Path: path, Query: query, Does: does, Task: wire.Task{Cgroup: 8, PID: 41, Program: "git"}})
+		if e == nil {
+			t.Fatalf("%s?%s %v goes", path, query, does)
+		}
+		return e
+	}
+	const messages, repository = "/api/channels/1/messages", "/git/r/git-receive-pack"
+	cards := map[string]bool{}
+	for _, e := range []*wire.Error{asks(messages, ""), asks(messages, "to=ada"), asks(messages, ""),
+		asks(repository, "", "git push update refs/heads/draft"), asks(repository, "", "git push update refs/heads/main")} {
+		if e.Code != wire.CodeNeedsApproval {
+			t.Fatal(e)
+		}
+		cards[e.Next] = true
+	}
+	if len(cards) != 4 || len(s.cards(t)) != 4 {
+		t.Errorf("%d cards are named, %d wait", len(cards), len(s.cards(t)))
+	}
+	for _, k := range s.cards(t) {
+		if text := fmt.Sprint(k.Fields); strings.Contains(text, "draft") || strings.Contains(text, "to=ada") {
+			if _, err := s.decideCard(t.Context(), ada(), &wire.DecideCardReq{ID: k.ID}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for query, want := range map[string]wire.Code{"to=ada": wire.CodeDenied, "to=eve": wire.CodeDenied} {
+		if e := asks(messages, query); e.Code != want {
+			t.Errorf("%s: %v", query, e)
+		}
+	}
+	if e := asks(repository, "", "git push update refs/heads/draft"); e.Code != wire.CodeDenied {
+		t.Errorf("the ref that was denied: %v", e)
+	}
+	if e := asks(repository, "", "git push update refs/heads/main"); e.Code != wire.CodeNeedsApproval {
+		t.Errorf("another ref: %v", e)
 	}
 }

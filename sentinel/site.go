@@ -33,14 +33,15 @@ func deniedKey(cell, site string) string {
 type question struct {
 	kind  string // widenSite or widenRequest
 	about string // the site
-	key   string // names it in a person's no, and among the cards of the cell
+	key   string // names it in a person's no
+	same  string // names it among the cards of the cell: all that an approval would be of
 	says  string // in words
 	card  func() (*ledger.Call, error)
 }
 
 // askSite refuses a connection that a person has to allow first, and puts one card up for its cell and site.
 func (s *Sentinel) askSite(ctx context.Context, w *wanted, set *policy.Set, call *policy.Call, d *policy.Decision) error {
-	return s.askFirst(ctx, w, &question{kind: widenSite, about: call.Account, key: call.Account, says: call.Account,
+	return s.askFirst(ctx, w, &question{kind: widenSite, about: call.Account, key: call.Account, same: call.Account, says: call.Account,
 		card: func() (*ledger.Call, error) { return s.siteCard(w, set, call, d) }}, d)
 }
 
@@ -58,7 +59,7 @@ func (s *Sentinel) askFirst(ctx context.Context, w *wanted, q *question, d *poli
 	}
 	for _, x := range s.ledger.Waiting() {
 		if x.Connector != self || x.Method != q.kind || x.Cell != w.cell || x.State != ledger.Parked ||
-			!strings.HasPrefix(x.Dedup, cardKey(q.kind, w.cell, q.key)) {
+			!strings.HasPrefix(x.Dedup, cardKey(q.kind, w.cell, q.same)) {
 			continue
 		}
 		if x.Session == "" || s.lives(x.Session) {
@@ -74,7 +75,7 @@ func (s *Sentinel) askFirst(ctx context.Context, w *wanted, q *question, d *poli
 	if err != nil {
 		return err
 	}
-	c.Dedup = cardKey(q.kind, w.cell, q.key) + w.session.ID + "/" + w.program
+	c.Dedup = cardKey(q.kind, w.cell, q.same) + w.session.ID + "/" + w.program
 	if !s.mayRecord(netAllowance(w.cell), len(c.Card)+refusalCost) {
 		return wire.Refuse(wire.CodeTooMany, "this cell has put up too much for decision lately", "wait some minutes")
 	}
