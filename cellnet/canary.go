@@ -14,6 +14,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/doorward/doorward/bpf"
 	"github.com/doorward/doorward/cellnet/openers"
@@ -268,9 +269,13 @@ func refuses(c canary, counted func() (map[string]uint64, error)) error {
 // steersAndTells is what has to work: in the network of the thread a connection comes to the listener in the slot, as what it was
 // to, and is known to be of this process's cgroup.
 func (p Paths) steersAndTells(cgroup uint64) error {
-	coll, err := loadSteer(nil)
+	spec, err := bpf.LoadSteer()
 	if err != nil {
 		return untried{err}
+	}
+	coll, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return untried{fmt.Errorf("load steering: %w", err)}
 	}
 	defer coll.Close()
 	ns, err := os.Open("/proc/thread-self/ns/net")

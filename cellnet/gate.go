@@ -82,20 +82,7 @@ func (p Paths) gate() error {
 	}
 	pins := map[string]string{bpf.GateMapOpeners: p.BPF + openersPin, bpf.GateMapOpening: p.BPF + "gate-opening",
 		bpf.GateMapGated: p.BPF + "gate-counts", bpf.GateMapRefusals: p.BPF + "gate-refusals"}
-	old, err := kept(spec, pins)
-	if err != nil {
-		return err
-	}
-	defer closeAll(old)
-	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: old})
-	if err != nil {
-		return fmt.Errorf("load the programs; does this kernel permit it (6.8 or newer with BTF, root, no lockdown): %w", err)
-	}
-	defer coll.Close()
-	if err := p.hang(hooks, coll, slice, id); err != nil {
-		return err
-	}
-	if err := pinNew(coll, old, pins); err != nil {
+	if err := load(spec, pins, func(coll *ebpf.Collection) error { return p.hang(hooks, coll, slice, id) }); err != nil {
 		return err
 	}
 	if err := p.workers(); err != nil {

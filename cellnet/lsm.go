@@ -49,27 +49,18 @@ func (p Paths) lsm() error {
 	if err != nil {
 		return err
 	}
-	pins := map[string]string{bpf.LsmMapForeign: p.BPF + lsmCounts}
-	old, err := kept(spec, pins)
-	if err != nil {
-		return err
-	}
-	defer closeAll(old)
-	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: old})
-	if err != nil {
-		return fmt.Errorf("load the programs of the security module: %w", err)
-	}
-	defer coll.Close()
-	for _, h := range lsmHooks {
-		prog := coll.Programs[h.program]
-		err := hold(p.BPF+h.pin, prog, func(*link.Info) bool { return false }, func() (link.Link, error) {
-			return link.AttachLSM(link.LSMOptions{Program: prog})
-		})
-		if err != nil {
-			return err
+	return load(spec, map[string]string{bpf.LsmMapForeign: p.BPF + lsmCounts}, func(coll *ebpf.Collection) error {
+		for _, h := range lsmHooks {
+			prog := coll.Programs[h.program]
+			err := hold(p.BPF+h.pin, prog, func(*link.Info) bool { return false }, func() (link.Link, error) {
+				return link.AttachLSM(link.LSMOptions{Program: prog})
+			})
+			if err != nil {
+				return err
+			}
 		}
-	}
-	return pinNew(coll, old, pins)
+		return nil
+	})
 }
 
 // lsmSpec is what is loaded, for the slice that is there now.

@@ -77,6 +77,24 @@ func shaped(spec *ebpf.MapSpec, path string) (*ebpf.Map, error) {
 	return m, nil
 }
 
+// load loads the programs of spec with the maps that are pinned already, has them attached, and pins the maps that are new.
+func load(spec *ebpf.CollectionSpec, pins map[string]string, attach func(*ebpf.Collection) error) error {
+	old, err := kept(spec, pins)
+	if err != nil {
+		return err
+	}
+	defer closeAll(old)
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: old})
+	if err != nil {
+		return fmt.Errorf("load the programs; does this kernel permit it (6.8 or newer with BTF, root, no lockdown): %w", err)
+	}
+	defer coll.Close()
+	if err := attach(coll); err != nil {
+		return err
+	}
+	return pinNew(coll, old, pins)
+}
+
 func closeAll(maps map[string]*ebpf.Map) {
 	for _, m := range maps {
 		_ = m.Close()

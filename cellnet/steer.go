@@ -24,49 +24,25 @@ func (p Paths) steer(cell string, ns *os.File) error {
 		return err
 	}
 	pins := map[string]string{bpf.SteerMapListener: dir + "listener", bpf.SteerMapSteered: dir + "steered"}
-	old, err := kept(spec, pins)
-	if err != nil {
-		return err
-	}
-	defer closeAll(old)
-	coll, err := loadSteer(old)
-	if err != nil {
-		return err
-	}
-	defer coll.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(int(ns.Fd()), &st); err != nil {
 		return err
 	}
-	prog := coll.Programs[bpf.SteerProgSteer]
 	// On this very namespace, by its number: one that was made again under the name has another, and the link of the old one
 	// has none any more.
 	on := func(i *link.Info) bool { return i.NetNs() != nil && uint64(i.NetNs().NetnsInode) == st.Ino }
-	err = hold(dir+"steer", prog, on, func() (link.Link, error) { return link.AttachNetNs(int(ns.Fd()), prog) })
+	// Maps are pinned behind it: whoever can open the slot finds it steered.
+	err = load(spec, pins, func(coll *ebpf.Collection) error {
+		prog := coll.Programs[bpf.SteerProgSteer]
+		return hold(dir+"steer", prog, on, func() (link.Link, error) { return link.AttachNetNs(int(ns.Fd()), prog) })
+	})
 	if err != nil {
-		return err
-	}
-	// Behind steering: whoever can open the slot finds it steered.
-	if err := pinNew(coll, old, pins); err != nil {
 		return err
 	}
 	if err := p.share(dir+"listener", 0o660); err != nil {
 		return err
 	}
 	return p.share(dir, 0o750)
-}
-
-// loadSteer loads steering with the maps that are there already.
-func loadSteer(old map[string]*ebpf.Map) (*ebpf.Collection, error) {
-	spec, err := bpf.LoadSteer()
-	if err != nil {
-		return nil, err
-	}
-	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: old})
-	if err != nil {
-		return nil, fmt.Errorf("load the program: %w", err)
-	}
-	return coll, nil
 }
 
 // forget removes the pins of a cell, and with them its steering.

@@ -4,7 +4,6 @@ package cellnet
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/cilium/ebpf"
 	"github.com/doorward/doorward/bpf"
@@ -41,21 +40,8 @@ func (p Paths) workers() error {
 	if err != nil {
 		return err
 	}
-	pins := map[string]string{bpf.WorkerMapDenied: p.BPF + workerCounts}
-	old, err := kept(spec, pins)
-	if err != nil {
-		return err
-	}
-	defer closeAll(old)
-	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: old})
-	if err != nil {
-		return fmt.Errorf("load the programs: %w", err)
-	}
-	defer coll.Close()
-	if err := p.hang(workerHooks, coll, slice, id); err != nil {
-		return err
-	}
-	return pinNew(coll, old, pins)
+	return load(spec, map[string]string{bpf.WorkerMapDenied: p.BPF + workerCounts},
+		func(coll *ebpf.Collection) error { return p.hang(workerHooks, coll, slice, id) })
 }
 
 // Denied reads how often workers were refused what, by the name of the reason, on all processors.
