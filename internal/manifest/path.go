@@ -17,7 +17,7 @@ var ErrPath = errors.New("a path that can be read in more than one way")
 
 // Bounds of a path.
 const (
-	MaxPath  = 8 << 10 // bytes
+	MaxPath  = 8 << 10 // bytes, as it was written and in its one form
 	maxParts = 256     // segments
 )
 
@@ -51,6 +51,9 @@ func Path(raw string) (string, error) {
 		}
 		out.WriteByte('/')
 		out.WriteString(s)
+	}
+	if out.Len() > MaxPath { // what is encoded here grows to three bytes
+		return bad(fmt.Sprintf("more than %d bytes in its one form", MaxPath))
 	}
 	return out.String(), nil
 }
