@@ -72,7 +72,10 @@ var scenarios = suite{name: "scenario", pkg: "./test/scenario", installed: true,
 		"TestSilenceIsDenial":                      "it sets a daemon's clock since boot a day ahead, and a unit has no clock of its own",
 		"TestAClientOfTheCellReachesAnAllowedSite": noSites, "TestASiteThatAsks": noSites, "TestWhatIsNotAllowedStays": noSites,
 		"TestSentinelGoneNothingNewLeaves": noSites, "TestEgressGoneItsNamesStay": noSites, "TestTheSwitchEndsTraffic": noSites,
-		"TestEG16_NothingLeavesUnjudged": noSites,
+		"TestEG16_NothingLeavesUnjudged": noSites, "TestADiscordBotInACell": noSites, "TestASurrogateIsWorthNothingElsewhere": noSites,
+		"TestEG15_AnAttackersOwnKey": noSites, "TestLK03_ARedirectCarriesNothing": noSites, "TestSW01_GitOverHTTPS": noSites,
+		"TestRevokingASurrogateEndsItsTraffic": noSites, "TestKilledUnderLoadOfInterceptedRequests": noSites,
+		"TestAHelperHoldsNoCredential": noSites,
 	}}
 
 // newer is a suite on a kernel whose pidfds say the cgroup (6.13), so that callers are told apart by that too.
