@@ -21,13 +21,11 @@
  * Choose its program's name. Fill the log of refusals, which holds at most LOGGED a second of all cells together; the counters
  * count on.
  */
-#include "doorward.h"
+#include "refusals.h"
 
 /* Cookie of the machine's own network namespace, and the id of the slice's cgroup, set before the programs are loaded. */
 volatile const u64 host = 0;
 volatile const u64 slice = 0;
-
-#define LOGGED 100 /* refusals a second that are logged */
 
 enum gate {
 	/* Passed. */
@@ -69,20 +67,6 @@ struct opener {
 	u32 zero;
 };
 
-/* One line of the log of refusals. Of a packet there is no task to name, and of a socket no address. */
-struct refusal {
-	u64 when; /* nanoseconds since boot */
-	u64 unit; /* cgroup of the cell's unit: the first below the slice; 0 where it could not be told */
-	u32 tgid;
-	u16 why;    /* enum gate */
-	u16 family; /* AF_ */
-	u8 addr[16];
-	u16 port;
-	u16 type;  /* SOCK_, or the level of an option */
-	u32 proto; /* IPPROTO_, or the option's number */
-	char comm[16];
-};
-
 /* One for each cell, so that none pushes out another's entries. The oldest of its own gives way; who is not written down is unknown. */
 struct of_cell {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -112,18 +96,9 @@ struct {
 	__uint(max_entries, GATE_REASONS);
 } gated SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 64 * 1024);
-} refusals SEC(".maps");
-
 /* So that the structs' layouts are in the object, for Go and for the loader. */
-const struct refusal *layout __attribute__((unused));
 const struct opener_key *layout_key __attribute__((unused));
 const struct opener *layout_opener __attribute__((unused));
-
-/* The second in which refusals are being logged, and how many. */
-static u64 second, logged;
 
 static __always_inline void count(enum gate why)
 {
@@ -143,27 +118,11 @@ static __always_inline int pass(enum gate why)
 /* Counts a refusal and gives the line of the log that is to be filled and submitted, or none. */
 static __always_inline struct refusal *refusal(enum gate why)
 {
-	u64 now = bpf_ktime_get_boot_ns();
-	struct refusal *r;
+	struct refusal *r = line(WALL_GATE, why);
 
 	count(why);
-	/* Two processors may begin a second twice; then it has some more lines. */
-	if (now / 1000000000 != second) {
-		second = now / 1000000000;
-		logged = 0;
-	}
-	if (__sync_fetch_and_add(&logged, 1) >= LOGGED) {
+	if (!r)
 		count(GATE_UNLOGGED);
-		return 0;
-	}
-	r = bpf_ringbuf_reserve(&refusals, sizeof(*r), 0);
-	if (!r) {
-		count(GATE_UNLOGGED);
-		return 0;
-	}
-	__builtin_memset(r, 0, sizeof(*r));
-	r->when = now;
-	r->why = why;
 	return r;
 }
 
@@ -190,9 +149,7 @@ static __always_inline u64 below(u32 n)
 /* The task that runs the program, where one does. */
 static __always_inline void by_task(struct refusal *r)
 {
-	r->unit = below(1);
-	r->tgid = bpf_get_current_pid_tgid() >> 32;
-	bpf_get_current_comm(r->comm, sizeof(r->comm));
+	by(r, below(1));
 }
 
 static __always_inline void mapped(u8 *to, u32 addr4)

@@ -34,7 +34,8 @@ type GateRefusal struct {
 	When   uint64
 	Unit   uint64
 	Tgid   uint32
-	Why    uint16
+	Why    uint8
+	Wall   uint8
 	Family uint16
 	Addr   [16]uint8
 	Port   uint16

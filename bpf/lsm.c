@@ -5,14 +5,15 @@
 /*
  * What the gate cannot see, since it goes by the cgroup that a socket was made in: here it is the task that counts. A program of a
  * session of a cell makes no socket of another family than Unix, IPv4, IPv6 and netlink's routing, and uses none but Unix ones that
- * was made outside of its cell, however it came by it: inherited, passed along a Unix socket, or taken by pidfd_getfd(2).
+ * was made outside of its cell, however it came by it: inherited, passed along a Unix socket, or taken by pidfd_getfd(2). Of Unix
+ * sockets it speaks to its own cell's, and to those at which cells call Doorward.
  *
  * A session is what is two or more below the slice, but for `supervisor`, where systemd-nspawn itself is; the cell is what is one below.
  * These are programs of the BPF security module: they load everywhere, and run only where `bpf` is in the kernel's list of modules.
  *
  * What an attacker in the cell could do: make cgroups below its session, which changes nothing. It cannot leave the session's.
  */
-#include "doorward.h"
+#include "refusals.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 
@@ -37,7 +38,10 @@ enum foreign {
 	FOREIGN_LISTEN,
 	FOREIGN_ACCEPT,
 	FOREIGN_FILE,	 /* such a socket was to come in */
+	FOREIGN_UNIX,	 /* a Unix socket of somebody outside was to be spoken to */
 	FOREIGN_NO_READ, /* the kernel's own structs could not be read; refused, where it is a session's */
+	/* What is only counted. */
+	FOREIGN_UNLOGGED, /* a refusal beyond LOGGED, or while nobody reads the log */
 	FOREIGN_REASONS,
 };
 
@@ -48,13 +52,29 @@ struct {
 	__uint(max_entries, FOREIGN_REASONS);
 } foreign SEC(".maps");
 
-static __always_inline int deny(enum foreign why)
+static __always_inline void count(enum foreign why)
 {
 	u32 key = why;
 	u64 *n = bpf_map_lookup_elem(&foreign, &key);
 
 	if (n)
 		(*n)++; /* of this processor */
+}
+
+static __always_inline int deny(enum foreign why, u64 unit, u32 family, u32 type, u32 proto)
+{
+	struct refusal *r = line(WALL_FOREIGN, why);
+
+	count(why);
+	if (!r) {
+		count(FOREIGN_UNLOGGED);
+		return -EPERM;
+	}
+	by(r, unit);
+	r->family = family;
+	r->type = type;
+	r->proto = proto;
+	bpf_ringbuf_submit(r, 0);
 	return -EPERM;
 }
 
@@ -131,22 +151,58 @@ static __always_inline int use(struct sock *sk, enum foreign why)
 	if (!unit || !sk)
 		return 0;
 	if (bpf_core_read(&family, sizeof(family), &sk->__sk_common.skc_family))
-		return deny(FOREIGN_NO_READ);
-	if (family == AF_UNIX) /* of which others see to whom it speaks */
+		return deny(FOREIGN_NO_READ, unit, 0, 0, 0);
+	if (family == AF_UNIX) /* of which `speak` sees to whom it speaks */
 		return 0;
-	return cell(BPF_CORE_READ(sk, sk_cgrp_data.cgroup)) == unit ? 0 : deny(why);
+	return cell(BPF_CORE_READ(sk, sk_cgrp_data.cgroup)) == unit ? 0 : deny(why, unit, family, 0, 0);
+}
+
+/* How the names begin of the sockets at which cells call Doorward, as systemd has bound them (units, wire.CellDir). */
+static const char calls[] = "/run/doorward/private/cell/";
+
+static __always_inline bool called(struct sock *other)
+{
+	struct unix_address *addr = BPF_CORE_READ((struct unix_sock *)other, addr);
+	char path[sizeof(calls)];
+
+	if (!addr || bpf_probe_read_kernel(path, sizeof(path), __builtin_preserve_access_index(&addr->name[0].sun_path)))
+		return 0;
+#pragma unroll
+	for (u32 i = 0; i < sizeof(calls) - 1; i++)
+		if (path[i] != calls[i])
+			return 0;
+	return 1;
+}
+
+/*
+ * A session speaks to Unix sockets that were made in its cell, wherever a name of them lies, and to those at which cells call
+ * Doorward. A folder of a project may have others: of a tool that a person runs, and that does what it is told there.
+ */
+static __always_inline int speak(struct sock *other, bool stream)
+{
+	u64 unit = session(), theirs;
+
+	if (!unit || !other)
+		return 0;
+	theirs = cell(BPF_CORE_READ(other, sk_cgrp_data.cgroup));
+	if (theirs == unit || (stream && !theirs && called(other)))
+		return 0;
+	return deny(FOREIGN_UNIX, unit, AF_UNIX, stream ? SOCK_STREAM : SOCK_DGRAM, 0);
 }
 
 SEC("lsm/socket_create")
 int BPF_PROG(foreign_create, int family, int type, int protocol, int kern, int ret)
 {
+	u64 unit;
+
 	if (ret)
 		return ret;
-	if (kern || !session())
+	unit = kern ? 0 : session();
+	if (!unit)
 		return 0;
 	if (family == AF_UNIX || family == AF_INET || family == AF_INET6 || (family == AF_NETLINK && protocol == 0))
 		return 0;
-	return deny(FOREIGN_FAMILY);
+	return deny(FOREIGN_FAMILY, unit, family, type, protocol);
 }
 
 SEC("lsm/socket_connect")
@@ -190,6 +246,18 @@ int BPF_PROG(foreign_file, struct file *file, int ret)
 		return 0;
 	sock = BPF_CORE_READ(file, private_data);
 	return sock ? use(BPF_CORE_READ(sock, sk), FOREIGN_FILE) : 0;
+}
+
+SEC("lsm/unix_stream_connect")
+int BPF_PROG(foreign_unix, struct sock *sk, struct sock *other, struct sock *newsk, int ret)
+{
+	return ret ?: speak(other, 1);
+}
+
+SEC("lsm/unix_may_send")
+int BPF_PROG(foreign_datagram, struct socket *sock, struct socket *other, int ret)
+{
+	return ret ?: speak(BPF_CORE_READ(other, sk), 0);
 }
 
 char _license[] SEC("license") = "GPL";

@@ -16,15 +16,19 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	LsmMapForeign         = "foreign"
-	LsmProgForeignAccept  = "foreign_accept"
-	LsmProgForeignConnect = "foreign_connect"
-	LsmProgForeignCreate  = "foreign_create"
-	LsmProgForeignFile    = "foreign_file"
-	LsmProgForeignListen  = "foreign_listen"
-	LsmProgForeignReceive = "foreign_receive"
-	LsmProgForeignSend    = "foreign_send"
-	LsmVarSlice           = "slice"
+	LsmMapForeign          = "foreign"
+	LsmMapRefusals         = "refusals"
+	LsmProgForeignAccept   = "foreign_accept"
+	LsmProgForeignConnect  = "foreign_connect"
+	LsmProgForeignCreate   = "foreign_create"
+	LsmProgForeignDatagram = "foreign_datagram"
+	LsmProgForeignFile     = "foreign_file"
+	LsmProgForeignListen   = "foreign_listen"
+	LsmProgForeignReceive  = "foreign_receive"
+	LsmProgForeignSend     = "foreign_send"
+	LsmProgForeignUnix     = "foreign_unix"
+	LsmVarLayout           = "layout"
+	LsmVarSlice            = "slice"
 )
 
 // LoadLsm returns the embedded CollectionSpec for Lsm.
@@ -69,27 +73,31 @@ type LsmSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type LsmProgramSpecs struct {
-	ForeignAccept  *ebpf.ProgramSpec `ebpf:"foreign_accept"`
-	ForeignConnect *ebpf.ProgramSpec `ebpf:"foreign_connect"`
-	ForeignCreate  *ebpf.ProgramSpec `ebpf:"foreign_create"`
-	ForeignFile    *ebpf.ProgramSpec `ebpf:"foreign_file"`
-	ForeignListen  *ebpf.ProgramSpec `ebpf:"foreign_listen"`
-	ForeignReceive *ebpf.ProgramSpec `ebpf:"foreign_receive"`
-	ForeignSend    *ebpf.ProgramSpec `ebpf:"foreign_send"`
+	ForeignAccept   *ebpf.ProgramSpec `ebpf:"foreign_accept"`
+	ForeignConnect  *ebpf.ProgramSpec `ebpf:"foreign_connect"`
+	ForeignCreate   *ebpf.ProgramSpec `ebpf:"foreign_create"`
+	ForeignDatagram *ebpf.ProgramSpec `ebpf:"foreign_datagram"`
+	ForeignFile     *ebpf.ProgramSpec `ebpf:"foreign_file"`
+	ForeignListen   *ebpf.ProgramSpec `ebpf:"foreign_listen"`
+	ForeignReceive  *ebpf.ProgramSpec `ebpf:"foreign_receive"`
+	ForeignSend     *ebpf.ProgramSpec `ebpf:"foreign_send"`
+	ForeignUnix     *ebpf.ProgramSpec `ebpf:"foreign_unix"`
 }
 
 // LsmMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type LsmMapSpecs struct {
-	Foreign *ebpf.MapSpec `ebpf:"foreign"`
+	Foreign  *ebpf.MapSpec `ebpf:"foreign"`
+	Refusals *ebpf.MapSpec `ebpf:"refusals"`
 }
 
 // LsmVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type LsmVariableSpecs struct {
-	Slice *ebpf.VariableSpec `ebpf:"slice"`
+	Layout *ebpf.VariableSpec `ebpf:"layout"`
+	Slice  *ebpf.VariableSpec `ebpf:"slice"`
 }
 
 // LsmObjects contains all objects after they have been loaded into the kernel.
@@ -112,12 +120,14 @@ func (o *LsmObjects) Close() error {
 //
 // It can be passed to LoadLsmObjects or ebpf.CollectionSpec.LoadAndAssign.
 type LsmMaps struct {
-	Foreign *ebpf.Map `ebpf:"foreign"`
+	Foreign  *ebpf.Map `ebpf:"foreign"`
+	Refusals *ebpf.Map `ebpf:"refusals"`
 }
 
 func (m *LsmMaps) Close() error {
 	return _LsmClose(
 		m.Foreign,
+		m.Refusals,
 	)
 }
 
@@ -125,20 +135,23 @@ func (m *LsmMaps) Close() error {
 //
 // It can be passed to LoadLsmObjects or ebpf.CollectionSpec.LoadAndAssign.
 type LsmVariables struct {
-	Slice *ebpf.Variable `ebpf:"slice"`
+	Layout *ebpf.Variable `ebpf:"layout"`
+	Slice  *ebpf.Variable `ebpf:"slice"`
 }
 
 // LsmPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to LoadLsmObjects or ebpf.CollectionSpec.LoadAndAssign.
 type LsmPrograms struct {
-	ForeignAccept  *ebpf.Program `ebpf:"foreign_accept"`
-	ForeignConnect *ebpf.Program `ebpf:"foreign_connect"`
-	ForeignCreate  *ebpf.Program `ebpf:"foreign_create"`
-	ForeignFile    *ebpf.Program `ebpf:"foreign_file"`
-	ForeignListen  *ebpf.Program `ebpf:"foreign_listen"`
-	ForeignReceive *ebpf.Program `ebpf:"foreign_receive"`
-	ForeignSend    *ebpf.Program `ebpf:"foreign_send"`
+	ForeignAccept   *ebpf.Program `ebpf:"foreign_accept"`
+	ForeignConnect  *ebpf.Program `ebpf:"foreign_connect"`
+	ForeignCreate   *ebpf.Program `ebpf:"foreign_create"`
+	ForeignDatagram *ebpf.Program `ebpf:"foreign_datagram"`
+	ForeignFile     *ebpf.Program `ebpf:"foreign_file"`
+	ForeignListen   *ebpf.Program `ebpf:"foreign_listen"`
+	ForeignReceive  *ebpf.Program `ebpf:"foreign_receive"`
+	ForeignSend     *ebpf.Program `ebpf:"foreign_send"`
+	ForeignUnix     *ebpf.Program `ebpf:"foreign_unix"`
 }
 
 func (p *LsmPrograms) Close() error {
@@ -146,10 +159,12 @@ func (p *LsmPrograms) Close() error {
 		p.ForeignAccept,
 		p.ForeignConnect,
 		p.ForeignCreate,
+		p.ForeignDatagram,
 		p.ForeignFile,
 		p.ForeignListen,
 		p.ForeignReceive,
 		p.ForeignSend,
+		p.ForeignUnix,
 	)
 }
 

@@ -17,6 +17,7 @@ import (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	WorkerMapDenied          = "denied"
+	WorkerMapRefusals        = "refusals"
 	WorkerProgWorkerBind4    = "worker_bind4"
 	WorkerProgWorkerBind6    = "worker_bind6"
 	WorkerProgWorkerConnect4 = "worker_connect4"
@@ -26,6 +27,7 @@ const (
 	WorkerProgWorkerSend4    = "worker_send4"
 	WorkerProgWorkerSend6    = "worker_send6"
 	WorkerProgWorkerSocket   = "worker_socket"
+	WorkerVarLayout          = "layout"
 )
 
 // LoadWorker returns the embedded CollectionSpec for Worker.
@@ -85,13 +87,15 @@ type WorkerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type WorkerMapSpecs struct {
-	Denied *ebpf.MapSpec `ebpf:"denied"`
+	Denied   *ebpf.MapSpec `ebpf:"denied"`
+	Refusals *ebpf.MapSpec `ebpf:"refusals"`
 }
 
 // WorkerVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type WorkerVariableSpecs struct {
+	Layout *ebpf.VariableSpec `ebpf:"layout"`
 }
 
 // WorkerObjects contains all objects after they have been loaded into the kernel.
@@ -114,12 +118,14 @@ func (o *WorkerObjects) Close() error {
 //
 // It can be passed to LoadWorkerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type WorkerMaps struct {
-	Denied *ebpf.Map `ebpf:"denied"`
+	Denied   *ebpf.Map `ebpf:"denied"`
+	Refusals *ebpf.Map `ebpf:"refusals"`
 }
 
 func (m *WorkerMaps) Close() error {
 	return _WorkerClose(
 		m.Denied,
+		m.Refusals,
 	)
 }
 
@@ -127,6 +133,7 @@ func (m *WorkerMaps) Close() error {
 //
 // It can be passed to LoadWorkerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type WorkerVariables struct {
+	Layout *ebpf.Variable `ebpf:"layout"`
 }
 
 // WorkerPrograms contains all programs after they have been loaded into the kernel.

@@ -183,7 +183,9 @@ func TestWhatIsRefusedIsTold(t *testing.T) {
 	for _, name := range []string{"UDP", "UDP", "source route, TCP"} {
 		probeIn(t, p.within(), ns, name).end() // before the cell is frozen
 	}
+	probeIn(t, p.Workers+"/doorward-worker@github.service", ns, "TCP").end()
 	want := []wire.WallRefusal{
+		{Worker: "github", Why: "worker-socket", Family: ip4, Type: stream, Proto: unix.IPPROTO_TCP, Count: 1},
 		{Cell: "work", Why: "option", Type: unix.SOL_IP, Proto: unix.IP_OPTIONS, Count: 1},
 		{Cell: "work", Why: "udp", Family: ip4, Type: dgram, Proto: unix.IPPROTO_UDP, Port: 443, Count: 2},
 	}

@@ -81,7 +81,7 @@ func (p Paths) gate() error {
 		return err
 	}
 	pins := map[string]string{bpf.GateMapOpeners: p.BPF + openersPin, bpf.GateMapOpening: p.BPF + "gate-opening",
-		bpf.GateMapGated: p.BPF + "gate-counts", bpf.GateMapRefusals: p.BPF + "gate-refusals"}
+		bpf.GateMapGated: p.BPF + "gate-counts", bpf.GateMapRefusals: p.BPF + refusalsPin}
 	if err := load(spec, pins, func(coll *ebpf.Collection) error { return p.hang(hooks, coll, slice, id) }); err != nil {
 		return err
 	}
@@ -329,11 +329,14 @@ func freeze(m *ebpf.Map) error {
 // Gated reads how often the gate passed and refused what, by the name of the reason, on all processors.
 func (p Paths) Gated() (map[string]uint64, error) { return counts(p.BPF+"gate-counts", reasons) }
 
-// Refusal is one line of the gate's log.
+// refusalsPin is the log of all programs' refusals.
+const refusalsPin = "refusals"
+
+// Refusal is one line of the log.
 type Refusal struct {
 	Boot    time.Duration // since boot
-	Why     string        // one of those of Gated
-	Unit    uint64        // cgroup of the cell's unit, or 0
+	Why     string        // one of those of Gated, of Denied behind "worker-", or of Foreign behind "foreign-"
+	Unit    uint64        // cgroup of the unit of the cell or worker, or 0
 	PID     uint32        // of the task, as the machine numbers it; 0 for a packet
 	Program string        // its comm, which the cell chooses; empty for a packet
 	Family  uint16        // AF_, or 0 for an option
@@ -342,19 +345,19 @@ type Refusal struct {
 	Proto   uint32 // IPPROTO_, or the option's number
 }
 
-// Refusals reads the gate's log.
+// Refusals reads the log.
 type Refusals struct{ r *ringbuf.Reader }
 
 // OpenRefusals opens the log. Each line is read once, by one reader; with two, each gets some.
 func (p Paths) OpenRefusals() (*Refusals, error) {
-	m, err := ebpf.LoadPinnedMap(p.BPF+"gate-refusals", nil)
+	m, err := ebpf.LoadPinnedMap(p.BPF+refusalsPin, nil)
 	if err != nil {
-		return nil, fmt.Errorf("open the gate's log: %w", err)
+		return nil, fmt.Errorf("open the log of refusals: %w", err)
 	}
 	defer m.Close() // the reader has it too
 	r, err := ringbuf.NewReader(m)
 	if err != nil {
-		return nil, fmt.Errorf("open the gate's log: %w", err)
+		return nil, fmt.Errorf("open the log of refusals: %w", err)
 	}
 	return &Refusals{r}, nil
 }
@@ -369,23 +372,30 @@ func (r *Refusals) Next() (Refusal, error) {
 		return Refusal{}, io.EOF
 	}
 	if err != nil {
-		return Refusal{}, fmt.Errorf("read the gate's log: %w", err)
+		return Refusal{}, fmt.Errorf("read the log of refusals: %w", err)
 	}
 	return parseRefusal(rec.RawSample)
 }
 
-// parseRefusal reads struct refusal of bpf/gate.c.
+// walls are whose refusals are logged, in the order of enum wall of bpf/headers/refusals.h.
+var walls = []struct {
+	name    string
+	reasons []string
+}{{"", reasons}, {"worker-", denials}, {"foreign-", foreigns}}
+
+// parseRefusal reads struct refusal of bpf/headers/refusals.h.
 func parseRefusal(b []byte) (Refusal, error) {
 	var raw bpf.GateRefusal
-	if n, err := binary.Decode(b, binary.NativeEndian, &raw); err != nil || n != len(b) || int(raw.Why) >= len(reasons) {
-		return Refusal{}, fmt.Errorf("read the gate's log: a line of %d bytes that this program does not know", len(b))
+	if n, err := binary.Decode(b, binary.NativeEndian, &raw); err != nil || n != len(b) || int(raw.Wall) >= len(walls) ||
+		int(raw.Why) >= len(walls[raw.Wall].reasons) {
+		return Refusal{}, fmt.Errorf("read the log of refusals: a line of %d bytes that this program does not know", len(b))
 	}
 	comm := make([]byte, 0, len(raw.Comm))
 	for _, c := range raw.Comm {
 		comm = append(comm, byte(c))
 	}
 	comm, _, _ = bytes.Cut(comm, []byte{0})
-	out := Refusal{Boot: time.Duration(raw.When), Why: reasons[raw.Why], Unit: raw.Unit, PID: raw.Tgid,
+	out := Refusal{Boot: time.Duration(raw.When), Why: walls[raw.Wall].name + walls[raw.Wall].reasons[raw.Why], Unit: raw.Unit, PID: raw.Tgid,
 		Program: string(bytes.ToValidUTF8(comm, []byte("\uFFFD"))), Family: raw.Family, Type: raw.Type, Proto: raw.Proto}
 	if at := netip.AddrFrom16(raw.Addr).Unmap(); !at.IsUnspecified() || raw.Port != 0 {
 		out.To = netip.AddrPortFrom(at, raw.Port)

@@ -23,10 +23,12 @@ var lsmHooks = []hook{
 	{program: bpf.LsmProgForeignListen, pin: "lsm-listen"},
 	{program: bpf.LsmProgForeignAccept, pin: "lsm-accept"},
 	{program: bpf.LsmProgForeignFile, pin: "lsm-file"},
+	{program: bpf.LsmProgForeignUnix, pin: "lsm-unix"},
+	{program: bpf.LsmProgForeignDatagram, pin: "lsm-datagram"},
 }
 
 // foreigns are what they count, in the order of enum foreign of bpf/lsm.c.
-var foreigns = []string{"family", "connect", "send", "receive", "listen", "accept", "file", "no-read"}
+var foreigns = []string{"family", "connect", "send", "receive", "listen", "accept", "file", "unix", "no-read", "unlogged"}
 
 const lsmCounts = "lsm-counts"
 
@@ -49,7 +51,8 @@ func (p Paths) lsm() error {
 	if err != nil {
 		return err
 	}
-	return load(spec, map[string]string{bpf.LsmMapForeign: p.BPF + lsmCounts}, func(coll *ebpf.Collection) error {
+	pins := map[string]string{bpf.LsmMapForeign: p.BPF + lsmCounts, bpf.LsmMapRefusals: p.BPF + refusalsPin}
+	return load(spec, pins, func(coll *ebpf.Collection) error {
 		for _, h := range lsmHooks {
 			prog := coll.Programs[h.program]
 			err := hold(p.BPF+h.pin, prog, func(*link.Info) bool { return false }, func() (link.Link, error) {

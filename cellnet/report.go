@@ -79,7 +79,7 @@ func (p Paths) news() (*wire.CanaryReq, error) {
 
 // refused reads what is in the log now, adds alike ones up, and leaves out those of canaries, whose cgroups own names.
 func (p Paths) refused(req *wire.CanaryReq, own []string) error {
-	cells, err := p.units()
+	units, err := p.units()
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,8 @@ func (p Paths) refused(req *wire.CanaryReq, own []string) error {
 		if slices.Contains(own, strconv.FormatUint(r.Unit, 10)) {
 			continue
 		}
-		k := wire.WallRefusal{Cell: cells[r.Unit], Why: r.Why, Family: r.Family, Type: r.Type, Proto: r.Proto, Port: r.To.Port()}
+		k := units[r.Unit]
+		k.Why, k.Family, k.Type, k.Proto, k.Port = r.Why, r.Family, r.Type, r.Proto, r.To.Port()
 		if _, ok := kinds[k]; !ok && len(kinds) >= wire.MaxWallRefusals {
 			req.Unlisted++
 			continue
@@ -113,7 +114,7 @@ func (p Paths) refused(req *wire.CanaryReq, own []string) error {
 		req.Refused = append(req.Refused, k)
 	}
 	slices.SortFunc(req.Refused, func(a, b wire.WallRefusal) int {
-		return cmp.Or(cmp.Compare(a.Cell, b.Cell), cmp.Compare(a.Why, b.Why), cmp.Compare(a.Port, b.Port))
+		return cmp.Or(cmp.Compare(a.Cell, b.Cell), cmp.Compare(a.Worker, b.Worker), cmp.Compare(a.Why, b.Why), cmp.Compare(a.Port, b.Port))
 	})
 	return nil
 }
@@ -121,26 +122,33 @@ func (p Paths) refused(req *wire.CanaryReq, own []string) error {
 // maxLines bounds one reading: programs go on to write while it is read. The log itself holds fewer.
 const maxLines = 2048
 
-// units are the cells that run, by the id of their unit's cgroup.
-func (p Paths) units() (map[uint64]string, error) {
-	slice, _, err := p.slice()
-	if err != nil {
-		return nil, err
-	}
-	defer slice.Close()
-	names, err := slice.Readdirnames(-1)
-	if err != nil {
-		return nil, err
-	}
-	out := map[uint64]string{}
-	for _, name := range names {
-		rest, ok := strings.CutPrefix(name, "doorward-cell@")
-		cell, service := strings.CutSuffix(rest, ".service")
-		var st unix.Stat_t
-		if !ok || !service || unix.Fstatat(int(slice.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
-			continue // or it has ended
+// units are whose the units are that run below the two slices, by the id of their cgroup: of which cell or worker.
+func (p Paths) units() (map[uint64]wire.WallRefusal, error) {
+	out := map[uint64]wire.WallRefusal{}
+	for _, in := range []struct {
+		slice, unit string
+		of          func(name string) wire.WallRefusal
+	}{
+		{p.Slice, "doorward-cell@", func(name string) wire.WallRefusal { return wire.WallRefusal{Cell: name} }},
+		{p.Workers, "doorward-worker@", func(name string) wire.WallRefusal { return wire.WallRefusal{Worker: name} }},
+	} {
+		slice, _, err := openSlice(in.slice)
+		if err != nil {
+			return nil, err
 		}
-		out[st.Ino] = cell
+		names, err := slice.Readdirnames(-1)
+		for _, name := range names {
+			rest, ok := strings.CutPrefix(name, in.unit)
+			name, service := strings.CutSuffix(rest, ".service")
+			var st unix.Stat_t
+			if !ok || !service || unix.Fstatat(int(slice.Fd()), in.unit+rest, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+				continue // or it has ended
+			}
+			out[st.Ino] = in.of(name)
+		}
+		if err := errors.Join(err, slice.Close()); err != nil {
+			return nil, err
+		}
 	}
 	return out, nil
 }

@@ -25,7 +25,7 @@ var workerHooks = []hook{
 }
 
 // denials are what they count, in the order of enum denied of bpf/worker.c.
-var denials = []string{"socket", "connect", "send", "bind", "out", "in"}
+var denials = []string{"socket", "connect", "send", "bind", "out", "in", "unlogged"}
 
 const workerCounts = "worker-counts"
 
@@ -40,8 +40,8 @@ func (p Paths) workers() error {
 	if err != nil {
 		return err
 	}
-	return load(spec, map[string]string{bpf.WorkerMapDenied: p.BPF + workerCounts},
-		func(coll *ebpf.Collection) error { return p.hang(workerHooks, coll, slice, id) })
+	pins := map[string]string{bpf.WorkerMapDenied: p.BPF + workerCounts, bpf.WorkerMapRefusals: p.BPF + refusalsPin}
+	return load(spec, pins, func(coll *ebpf.Collection) error { return p.hang(workerHooks, coll, slice, id) })
 }
 
 // Denied reads how often workers were refused what, by the name of the reason, on all processors.

@@ -3,6 +3,7 @@
 package sentinel
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -22,7 +23,7 @@ func (s *Sentinel) canary(ctx context.Context, _ *daemon.Call, req *wire.CanaryR
 		return nil, wire.Refuse(wire.CodeTooMany, "more than is told of at once", "")
 	}
 	for _, r := range req.Refused {
-		if r.Cell != "" && wire.CellName(r.Cell) != nil || r.Count == 0 {
+		if r.Cell != "" && wire.CellName(r.Cell) != nil || r.Worker != "" && wire.CellName(r.Worker) != nil || r.Count == 0 {
 			return nil, wire.Refuse(wire.CodeBadArgument, "that is no refusal", "")
 		}
 	}
@@ -35,7 +36,7 @@ func (s *Sentinel) canary(ctx context.Context, _ *daemon.Call, req *wire.CanaryR
 	}
 	unlisted := req.Unlisted
 	for _, r := range req.Refused {
-		if !s.mayRecord(netAllowance(r.Cell), connectCost) {
+		if !s.mayRecord(netAllowance(cmp.Or(r.Cell, "worker:"+r.Worker)), connectCost) {
 			unlisted += r.Count
 			continue
 		}
@@ -76,5 +77,9 @@ func wallEvent(r *wire.WallRefusal) ledger.Event {
 	default:
 		d.Detail = fmt.Sprintf("address family %d", r.Family)
 	}
-	return ledger.Event{Type: ledger.EvRefused, Actor: "kernel", Cell: r.Cell, Details: d}
+	ev := ledger.Event{Type: ledger.EvRefused, Actor: "kernel", Cell: r.Cell, Details: d}
+	if r.Worker != "" { // which has no use of a network: somebody has taken it over
+		ev.Subject = "worker:" + r.Worker
+	}
+	return ev
 }

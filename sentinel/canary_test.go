@@ -20,7 +20,8 @@ func wallsUnit() *daemon.Call {
 func TestWhatTheWallsSayIsOnTheRecord(t *testing.T) {
 	s := newSentinel(t)
 	_, err := s.canary(t.Context(), wallsUnit(), &wire.CanaryReq{Failed: "UDP got through", Unlisted: 3, Refused: []wire.WallRefusal{
-		{Cell: "work", Why: "udp", Family: 2, Type: 2, Proto: 17, Port: 443, Count: 7}, {Why: "socket", Family: 16, Type: 3, Count: 1}}})
+		{Cell: "work", Why: "udp", Family: 2, Type: 2, Proto: 17, Port: 443, Count: 7}, {Why: "socket", Family: 16, Type: 3, Count: 1},
+		{Worker: "dav", Why: "worker-socket", Family: 2, Type: 1, Proto: 6, Count: 1}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,6 +32,7 @@ func TestWhatTheWallsSayIsOnTheRecord(t *testing.T) {
 	want := [][]string{
 		{`"cell":"work"`, `"reason":"udp"`, `"detail":"IPv4 to port 443"`, `"times":6`, `"family":2`, `"type":2`, `"port":443`},
 		{`"reason":"socket"`, `"detail":"address family 16"`},
+		{`"subject":"worker:dav"`, `"reason":"worker-socket"`, `"detail":"IPv4"`},
 		{`"reason":"unlisted"`, `"times":3`},
 	}
 	if len(refused) != len(want) {
@@ -43,7 +45,7 @@ func TestWhatTheWallsSayIsOnTheRecord(t *testing.T) {
 			}
 		}
 	}
-	if seen, err := s.ledger.Why(t.Context(), "", 10); err != nil || len(seen) != 4 {
+	if seen, err := s.ledger.Why(t.Context(), "", 10); err != nil || len(seen) != 5 {
 		t.Errorf("%d, %v", len(seen), err)
 	}
 }
@@ -62,10 +64,11 @@ func TestTheWallsRefusalsAreBounded(t *testing.T) {
 		t.Error(have)
 	}
 	for name, bad := range map[string]wire.CanaryReq{
-		"no cell":  {Refused: []wire.WallRefusal{{Cell: "../x", Why: "udp", Count: 1}}},
-		"none":     {Refused: []wire.WallRefusal{{Cell: "work", Why: "udp"}}},
-		"too many": {Refused: make([]wire.WallRefusal, wire.MaxWallRefusals+1)},
-		"too long": {Failed: strings.Repeat("x", wire.MaxWallReason+1)},
+		"no cell":   {Refused: []wire.WallRefusal{{Cell: "../x", Why: "udp", Count: 1}}},
+		"no worker": {Refused: []wire.WallRefusal{{Worker: "../x", Why: "udp", Count: 1}}},
+		"none":      {Refused: []wire.WallRefusal{{Cell: "work", Why: "udp"}}},
+		"too many":  {Refused: make([]wire.WallRefusal, wire.MaxWallRefusals+1)},
+		"too long":  {Failed: strings.Repeat("x", wire.MaxWallReason+1)},
 	} {
 		if _, err := s.canary(t.Context(), wallsUnit(), &bad); err == nil {
 			t.Errorf("%s is taken", name)

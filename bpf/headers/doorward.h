@@ -70,6 +70,16 @@ struct sock {
 struct socket {
 	struct sock *sk;
 };
+struct sockaddr_un {
+	char sun_path[108];
+};
+struct unix_address {
+	struct sockaddr_un name[1]; /* as many bytes as the name has */
+};
+struct unix_sock {
+	struct sock sk;
+	struct unix_address *addr;
+};
 struct inode {
 	unsigned short i_mode;
 };

@@ -32,7 +32,8 @@ type (
 	}
 	// WallRefusal are alike refusals of the programs in the kernel. What a field means is in package cellnet, Refusal.
 	WallRefusal struct {
-		Cell   string `msgpack:"c,omitempty"` // empty where it is not known any more
+		Cell   string `msgpack:"c,omitempty"` // empty where it is not known any more, or it was a worker
+		Worker string `msgpack:"v,omitempty"` // its vendor; empty where it was a cell, or is not known any more
 		Why    string `msgpack:"w"`
 		Family uint16 `msgpack:"f,omitempty"`
 		Type   uint16 `msgpack:"t,omitempty"`

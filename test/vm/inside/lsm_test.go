@@ -18,8 +18,9 @@ import (
 )
 
 // foreign are attempts with what a program of a cell is not to have, as Perl of the base system says them. Descriptor 3 is a socket of
-// TCP that this test, outside of the cell, has made in the machine's own network: connected, or listening, or neither. What an attempt
-// says is empty where it went through, or why it did not.
+// TCP that this test, outside of the cell, has made in the machine's own network: connected, or listening, or neither. In the folder
+// of the last word it has Unix sockets, as a tool has that a person runs in a folder of a project. What an attempt says is empty where
+// it went through, or why it did not.
 var foreign = []struct{ name, socket, perl string }{
 	{"send", "connected", `syswrite(S, "x") or print $!`},
 	{"receive", "connected", `sysread(S, $b, 1) or print $!`},
@@ -28,11 +29,18 @@ var foreign = []struct{ name, socket, perl string }{
 	{"listen", "unconnected", `listen(S, 1) or print $!`},
 	// pidfd_open(2) and pidfd_getfd(2), of the test's own process: the socket is received, as it would be along a Unix socket.
 	{"take", "taken", `$p = syscall(434, $ARGV[1] + 0, 0); syscall(438, $p, $ARGV[2] + 0, 0) >= 0 or print $!`},
+	{"connect to a Unix socket", "", `socket(N, 1, 1, 0) && connect(N, pack_sockaddr_un("$ARGV[3]/stream")) or print $!`},
+	{"connect to one of datagrams", "", `socket(N, 1, 2, 0) && connect(N, pack_sockaddr_un("$ARGV[3]/datagram")) or print $!`},
+	{"send to one of datagrams", "", `socket(N, 1, 2, 0) && send(N, "x", 0, pack_sockaddr_un("$ARGV[3]/datagram")) or print $!`},
 	{"AF_VSOCK", "", `socket(N, 40, 1, 0) or print $!`},
 	{"AF_ALG", "", `socket(N, 38, 5, 0) or print $!`},
 	{"AF_PACKET", "", `socket(N, 17, 3, 0) or print $!`},
 	{"netlink of audit", "", `socket(N, 16, 3, 9) or print $!`},
 }
+
+// own is what a session may do with Unix sockets of its own; none of it is refused.
+const own = `socket(L, 1, 1, 0) && bind(L, pack_sockaddr_un("$ARGV[3]/$$")) && listen(L, 1) && socket(N, 1, 1, 0) ` +
+	`&& connect(N, pack_sockaddr_un("$ARGV[3]/$$")) && socketpair(A, B, 1, 2, 0) && send(A, "x", 0) or print $!`
 
 // What was made outside is of no use to a session of a cell, and it makes no socket of another kind. Only the security module is
 // between: the process has all of root's rights, the machine's own files and no filter of system calls. Controls: the same beside the
@@ -67,6 +75,9 @@ func TestFullWhatTheSecurityModuleRefuses(t *testing.T) {
 		if err := all(x.cgroup, x.want); err != nil {
 			t.Errorf("%s: %v", x.when, err)
 		}
+		if said := tryForeign(t, x.cgroup, "", own); said != "" {
+			t.Errorf("%s: with its own Unix sockets it says %q", x.when, said)
+		}
 	}
 	t.Cleanup(withoutModule(t))
 	eventually(t, "control: without the programs", func() error { return all(session, "") })
@@ -100,6 +111,17 @@ func tryForeign(t *testing.T, cgroup, kind, perl string) string {
 		t.Fatal(err)
 	}
 	defer ln.Close()
+	dir := t.TempDir()
+	stream, err := net.Listen("unix", dir+"/stream")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	datagram, err := net.ListenPacket("unixgram", dir+"/datagram")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer datagram.Close()
 	port := strings.TrimPrefix(ln.Addr().String(), "127.0.0.1:")
 	var file *os.File
 	switch kind {
@@ -149,14 +171,14 @@ func tryForeign(t *testing.T, cgroup, kind, perl string) string {
 			cmd.ExtraFiles, open = []*os.File{file}, `open(S, "+<&=3") or die $!; `
 		}
 	}
-	dir, err := os.Open(cgroup)
+	place, err := os.Open(cgroup)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer dir.Close()
+	defer place.Close()
 	cmd.Args[4] = "use Socket; " + open + perl
-	cmd.Args = append(cmd.Args, port, strconv.Itoa(os.Getpid()), number)
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+	cmd.Args = append(cmd.Args, port, strconv.Itoa(os.Getpid()), number, dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(place.Fd())}
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	said, err := cmd.Output()
