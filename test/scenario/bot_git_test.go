@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -277,5 +278,39 @@ func TestSW01_GitOverHTTPS(t *testing.T) {
 	g.in(g.dir, "push", "-q", "origin", ":refs/heads/of-the-cell")
 	if refs := g.outside(g.bare, "for-each-ref"); strings.Contains(refs, "of-the-cell") {
 		t.Errorf("it is there: %s", refs)
+	}
+}
+
+// TestHT03_ALargePackOfGit: a pack of 300 MiB is pushed and cloned back, both with a surrogate in Basic, and egress holds no more of it
+// than it holds of a small one: what a push is about is read from its first bytes.
+func TestHT03_ALargePackOfGit(t *testing.T) {
+	g := newGitRig(t)
+	const size = 300 << 20
+	f, err := os.Create(filepath.Join(g.dir, "large"))
+	if err == nil {
+		_, err = io.CopyN(f, rand.Reader, size) // which no compression makes smaller
+		err = errors.Join(err, f.Chmod(0o644), f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.in(g.dir, "add", "large")
+	g.in(g.dir, "commit", "-q", "-m", "large")
+	g.asks("git push create refs/heads/large", "HEAD:refs/heads/large")
+	g.resetPeak("egress@work")
+	before := g.peak("egress@work")
+	g.in(g.dir, "push", "-q", "origin", "HEAD:refs/heads/large")
+	g.real("push")
+	if got, want := g.outside(g.bare, "rev-parse", "large"), g.in(g.dir, "rev-parse", "HEAD"); got != want {
+		t.Errorf("pushed %s, want %s", got, want)
+	}
+	back := g.path("back")
+	g.in(g.path(""), "clone", "-q", "--branch", "large", g.with(), back)
+	g.real("clone")
+	if err := exec.Command("cmp", filepath.Join(g.dir, "large"), filepath.Join(back, "large")).Run(); err != nil {
+		t.Error("what was cloned is not what was pushed: ", err)
+	}
+	if grown := g.peak("egress@work") - before; grown > 32 {
+		t.Errorf("for a pack of %d MiB egress took %d MiB more than the %d before", size>>20, grown, before)
 	}
 }

@@ -26,10 +26,11 @@ import (
 type botRig struct {
 	*rig
 	discord *discord.Server
-	token   string // the bot's; drawn for each rig, see rig
-	ip      string // the machine's address of discord.com
-	two     string // another, for a test's own server
-	dir     string // that everybody may read and write in
+	token   string   // the bot's; drawn for each rig, see rig
+	ip      string   // the machine's address of discord.com
+	two     string   // another, for a test's own server
+	dir     string   // that everybody may read and write in
+	secrets []string // what was issued for; see holdsNone
 }
 
 // The addresses of discord.com.
@@ -82,7 +83,37 @@ func newBotRig(t *testing.T, hosts ...string) *botRig {
 		}
 		r.connector(*cell, 0, "list") // from here on sentinel knows the session
 	}
+	t.Cleanup(r.holdsNone)
 	return r
+}
+
+// holdsNone is what each of these tests ends with, whatever it tried: what the cell had a surrogate of is nowhere in its processes'
+// memory and environment, nor in the files that it shares with the test, and in no log and no state of a daemon.
+func (r *botRig) holdsNone() {
+	for _, cell := range []*world.Cell{r.work, r.home} {
+		p, err := cell.Actor().Start(world.Cmd{UID: 1000, Args: []string{"/bin/sleep", "600"}}) // so that something runs there
+		if err != nil {
+			r.t.Error(err)
+			continue
+		}
+		defer p.Kill()
+		r.eventually("it runs", func() bool { _, err := r.Search(cell, []byte(r.token)); return err == nil })
+		for _, secret := range r.secrets {
+			for _, f := range r.search(cell, secret).All() {
+				r.t.Errorf("at the end, a credential: %v", f)
+			}
+		}
+	}
+}
+
+// search looks for a value in a cell, and in what daemons keep and say.
+func (r *botRig) search(cell *world.Cell, value string) *world.Found {
+	r.t.Helper()
+	f, err := r.Search(cell, []byte(value), filepath.Join(r.Dir, "log"), r.dir, r.State("egress@"+cell.Name), r.State("sentinel"), r.State("authd"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return f
 }
 
 func (r *botRig) ca() string { return r.path("discord.pem") }
@@ -119,6 +150,7 @@ func (r *botRig) issue(cell, name string) {
 // issueOf is issue of another manifest and credential.
 func (r *botRig) issueOf(cell, name, manifest, secret string) {
 	r.t.Helper()
+	r.secrets = append(r.secrets, secret)
 	res, err := r.ada.Doorward(r.ctx(), secret+"\n", "surrogate", "add", name, "--cell", cell, "--manifest", manifest, "--secret-stdin",
 		"--permit", r.ip+":443", "--permit", r.two+":443", "--yes")
 	if err != nil || res.Code != 0 {
