@@ -14,12 +14,17 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -1189,4 +1194,88 @@ func TestIdleWebSocketsAreSmall(t *testing.T) {
 	if through-direct > 48<<10 { // 40 as measured, and what varies from run to run
 		t.Errorf("%d KiB of memory for one that rests", (through-direct)>>10)
 	}
+}
+
+// notPublic are addresses of each kind that no name may lead to, in every spelling that has one of IPv4 within one of IPv6.
+var notPublic = []string{
+	"0.0.0.0", "10.0.0.1", "100.64.0.1", "100.100.100.200", "127.0.0.2", "127.255.255.254", "168.63.129.16", "169.254.169.254",
+	"169.254.170.2", "172.16.0.1", "172.31.255.255", "192.0.0.192", "192.0.2.1", "192.88.99.1", "192.168.0.1", "198.18.0.5", "198.51.100.7",
+	"203.0.113.1", "224.0.0.1", "240.0.0.1", "255.255.255.255",
+	"::", "::1", "::127.0.0.1", "::ffff:127.0.0.2", "::ffff:169.254.169.254", "::ffff:0:a9fe:a9fe", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe",
+	"64:ff9b:1::1", "100::1", "2001::1", "2001:db8::1", "2002:7f00:1::", "2002:a9fe:a9fe::1", "3fff::1", "5f00::1", "fc00::1", "fd00:ec2::254",
+	"fe80::1", "fec0::1", "ff02::1", "2a00:1450::5efe:7f00:1",
+}
+
+// EG-01, EG-02, EG-03: whichever way a request goes, a name that is allowed and leads to this machine, its networks or where machines
+// ask about themselves reaches nobody, also where it led elsewhere a moment before. Control: there, each way goes.
+func TestEG01NoWayLeadsToWhatIsNotPublic(t *testing.T) {
+	r := newReader(t)
+	var came atomic.Int64
+	h := http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		came.Add(1)
+		w.Header().Set("Connection", "close") // one that is open stays where it was judged to be
+		echo(w, q)
+	})
+	read, spliced, plain := r.serveTLS(h, "read.test"), r.serveTLS(h, "spliced.test"), r.serveHTTP(h, "plain.test")
+	r.reads("read.test", nil)
+	bundle := filepath.Join(t.TempDir(), "both.pem")
+	own, err := os.ReadFile(r.bundle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(bundle, append(own, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.ca.Raw})...), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const proxy = "http://198.18.0.1:3128"
+	ways := map[string][]string{
+		"read, HTTP/1.1":  {"--http1.1", site("read.test", read)},
+		"read, HTTP/2":    {"--http2", site("read.test", read)},
+		"read, CONNECT":   {"--proxy", proxy, site("read.test", read)},
+		"spliced":         {site("spliced.test", spliced)},
+		"spliced CONNECT": {"--proxy", proxy, site("spliced.test", spliced)},
+		"plain":           {fmt.Sprintf("http://plain.test:%d/", plain)},
+		"absolute form":   {"--proxy", proxy, fmt.Sprintf("http://plain.test:%d/", plain)},
+	}
+	ask := func(args []string) (status string) {
+		status, _ = r.program("curl", append([]string{"-s", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "20", "--cacert", bundle}, args...)...)
+		return status
+	}
+	names := []string{"read.test", "spliced.test", "plain.test"}
+	point := func(at map[string]netip.Addr) {
+		r.world.mu.Lock()
+		defer r.world.mu.Unlock()
+		maps.Copy(r.dns, at)
+	}
+	r.world.mu.Lock()
+	here, permits := map[string]netip.Addr{}, r.permit
+	for _, name := range names {
+		here[name] = r.dns[name]
+	}
+	r.world.mu.Unlock()
+	tries := func(what, want string) {
+		t.Helper()
+		for way, args := range ways {
+			before := came.Load()
+			status := ask(args)
+			if want == "200" && (status != "200" || came.Load() != before+1) || want != "200" && (status == "200" || came.Load() != before) {
+				t.Errorf("%s, %s: %s; %d came", what, way, status, came.Load()-before)
+			}
+		}
+	}
+	tries("control", "200")
+	for _, a := range notPublic {
+		addr := netip.MustParseAddr(a)
+		point(map[string]netip.Addr{names[0]: addr, names[1]: addr, names[2]: addr})
+		tries(a, "")
+	}
+	// The server itself, which is on loopback, without the permit for it.
+	point(here)
+	r.world.mu.Lock()
+	r.permit = nil
+	r.world.mu.Unlock()
+	tries("no permit", "")
+	r.world.mu.Lock()
+	r.permit = permits
+	r.world.mu.Unlock()
+	tries("control", "200")
 }
