@@ -5,6 +5,7 @@ package cellnet
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -292,6 +293,27 @@ var others = []attempt{
 		}
 		return open(ip4, dgram, 0, "9.0.0.1:53")()
 	}},
+	{name: "a user namespace and a network of its own", try: func() error {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), probeEnv+"=a network of its own")
+		one := func(id int) []syscall.SysProcIDMap {
+			return []syscall.SysProcIDMap{{ContainerID: 1000, HostID: id, Size: 1}}
+		}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: one(os.Geteuid()), GidMappings: one(os.Getegid()),
+			AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN}}
+		b, err := cmd.Output()
+		if err != nil {
+			return err
+		}
+		var s said
+		if err := json.Unmarshal(b, &s); err != nil {
+			return err
+		}
+		if s.Errno != 0 {
+			return fmt.Errorf("%s: %w", s.Where, s.Errno)
+		}
+		return nil
+	}},
 	{name: "a large upload", try: func() error { return upload(ip4, "9.0.0.1:443") }},
 	{name: "a large upload over IPv6", try: func() error { return upload(ip6, "[2001:db8::1]:443") }},
 	{name: "many connections", try: func() error { return connections(many) }},
@@ -450,19 +472,22 @@ func TestAPacketWithExtensionHeadersIsRefusedOnLo(t *testing.T) {
 	}
 }
 
-// In a network that a program of a cell makes itself, with an interface and a way, the gate holds as well. Control: beside the slice
+// In a network that a program of a cell makes itself, also in a user namespace of its own, with an interface and a way, the gate holds
+// as well. Control: beside the slice
 // the packet goes.
 func TestTheGateHoldsInANetworkOfACellsOwn(t *testing.T) {
 	p := paths(t)
 	ns := cell(t, p, "work")
-	if c := probeIn(t, p.within(), ns, "a network of its own"); c.Errno != refusedByUs {
-		t.Errorf("%v (%s)", c.Errno, c.Where)
-	}
-	if n, err := p.Gated(); err != nil || n["out"] == 0 {
-		t.Errorf("%v, %v", n, err)
-	}
-	if c := probeIn(t, p.beside(), ns, "a network of its own"); c.Errno != 0 {
-		t.Errorf("control: %v (%s)", c.Errno, c.Where)
+	for i, way := range []string{"a network of its own", "a user namespace and a network of its own"} {
+		if c := probeIn(t, p.within(), ns, way); c.Errno != refusedByUs {
+			t.Errorf("%s: %v (%s)", way, c.Errno, c.Where)
+		}
+		if n, err := p.Gated(); err != nil || n["out"] <= uint64(i) {
+			t.Errorf("%s: %v, %v", way, n, err)
+		}
+		if c := probeIn(t, p.beside(), ns, way); c.Errno != 0 {
+			t.Errorf("control: %s: %v (%s)", way, c.Errno, c.Where)
+		}
 	}
 }
 

@@ -27,7 +27,9 @@ var foreign = []struct{ name, socket, perl string }{
 	{"connect", "unconnected", `connect(S, pack_sockaddr_in($ARGV[0], inet_aton("127.0.0.1"))) or print $!`},
 	{"accept", "listening", `accept(N, S) or print $!`},
 	{"listen", "unconnected", `listen(S, 1) or print $!`},
-	// pidfd_open(2) and pidfd_getfd(2), of the test's own process: the socket is received, as it would be along a Unix socket.
+	// Along a Unix socket, as of all sockets that a cell has could be. Core Perl has no recvmsg(2).
+	{"receive a socket", "passed", receives},
+	// pidfd_open(2) and pidfd_getfd(2), of the test's own process.
 	{"take", "taken", `$p = syscall(434, $ARGV[1] + 0, 0); syscall(438, $p, $ARGV[2] + 0, 0) >= 0 or print $!`},
 	{"connect to a Unix socket", "", `socket(N, 1, 1, 0) && connect(N, pack_sockaddr_un("$ARGV[3]/stream")) or print $!`},
 	{"connect to one of datagrams", "", `socket(N, 1, 2, 0) && connect(N, pack_sockaddr_un("$ARGV[3]/datagram")) or print $!`},
@@ -37,6 +39,11 @@ var foreign = []struct{ name, socket, perl string }{
 	{"AF_PACKET", "", `socket(N, 17, 3, 0) or print $!`},
 	{"netlink of audit", "", `socket(N, 16, 3, 9) or print $!`},
 }
+
+// receives is in Python. What is refused is not there.
+const receives = `import socket
+_, got, _, _ = socket.recv_fds(socket.socket(fileno=3), 1, 1)
+print("" if got else "Operation not permitted", end="")`
 
 // own is what a session may do with Unix sockets of its own; none of it is refused.
 const own = `socket(L, 1, 1, 0) && bind(L, pack_sockaddr_un("$ARGV[3]/$$")) && listen(L, 1) && socket(N, 1, 1, 0) ` +
@@ -152,6 +159,21 @@ func tryForeign(t *testing.T, cgroup, kind, perl string) string {
 			t.Fatal(err)
 		}
 		defer c.Close()
+	case "passed":
+		pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer syscall.Close(pair[0])
+		file = os.NewFile(uintptr(pair[1]), "pair")
+		s, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer syscall.Close(s)
+		if err := syscall.Sendmsg(pair[0], []byte("x"), syscall.UnixRights(s), nil, 0); err != nil {
+			t.Fatal(err)
+		}
 	case "unconnected":
 		s, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 		if err != nil {
@@ -176,7 +198,9 @@ func tryForeign(t *testing.T, cgroup, kind, perl string) string {
 		t.Fatal(err)
 	}
 	defer place.Close()
-	cmd.Args[4] = "use Socket; " + open + perl
+	if cmd.Args[4] = "use Socket; " + open + perl; perl == receives {
+		cmd.Args[2], cmd.Args[3], cmd.Args[4] = "/usr/bin/python3", "-c", perl
+	}
 	cmd.Args = append(cmd.Args, port, strconv.Itoa(os.Getpid()), number, dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(place.Fd())}
 	var errs bytes.Buffer
