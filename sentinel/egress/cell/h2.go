@@ -34,8 +34,13 @@ const (
 // clients make a connection of HTTP/1 for that.
 func (s *session) serveH2(c *tls.Conn) {
 	ln := &oneConn{c: c, over: make(chan struct{})}
+	_ = s.server(ln, http.HandlerFunc(s.stream)).Serve(ln)
+	_ = c.Close()
+}
+
+func (s *session) server(ln *oneConn, h http.Handler) *http.Server {
 	srv := &http.Server{
-		Handler:           http.HandlerFunc(s.stream),
+		Handler:           h,
 		Protocols:         new(http.Protocols),
 		MaxHeaderBytes:    maxFront,
 		ReadHeaderTimeout: frontTime,
@@ -50,8 +55,7 @@ func (s *session) serveH2(c *tls.Conn) {
 		},
 	}
 	srv.Protocols.SetHTTP2(true)
-	_ = srv.Serve(ln)
-	_ = c.Close()
+	return srv
 }
 
 // oneConn is a listener that has one connection, and ends with it.
@@ -79,17 +83,8 @@ func (l *oneConn) Addr() net.Addr { return l.c.LocalAddr() }
 func (s *session) stream(w http.ResponseWriter, q *http.Request) {
 	s.k.touch()
 	body := &held{from: q.Body}
-	r := &request{method: q.Method, start: body.start}
-	for name, values := range q.Header {
-		if name == "Host" {
-			continue // held against the authority below
-		}
-		for _, v := range values {
-			r.Fields = append(r.Fields, head.Field{Name: name, Value: v})
-		}
-	}
-	var hasQuery bool
-	r.Path, r.Query, hasQuery = strings.Cut(q.RequestURI, "?")
+	r, hasQuery := readH2(q)
+	r.start = body.start
 	if ref := s.stands(q, r); ref != nil {
 		s.refuseH2(w, r, s.local(r, ref))
 		return
@@ -148,6 +143,21 @@ func (s *session) stream(w http.ResponseWriter, q *http.Request) {
 		v.sent.Err = wire.Refuse(wire.CodeVendorDown, "the answer ended before its end", "")
 		panic(http.ErrAbortHandler) // resets the stream
 	}
+}
+
+// readH2 is what a stream says. Its authority is held against the connection by stands.
+func readH2(q *http.Request) (r *request, hasQuery bool) {
+	r = &request{method: q.Method}
+	for name, values := range q.Header {
+		if name == "Host" {
+			continue
+		}
+		for _, v := range values {
+			r.Fields = append(r.Fields, head.Field{Name: name, Value: v})
+		}
+	}
+	r.Path, r.Query, hasQuery = strings.Cut(q.RequestURI, "?")
+	return r, hasQuery
 }
 
 // stands holds what a stream names against its connection.

@@ -143,8 +143,8 @@ func (s *session) speaksH2(ctx context.Context, elseH1 bool) bool {
 			return h2
 		}
 	}
-	s.k.s.warn("a server was not reached", daemon.KeyErr, err.Error())
-	if s.resp.Credential == nil {
+	if s.resp.Credential == nil { // else it may be the account that opens the way, and each request tries again
+		s.k.s.warn("a server was not reached", daemon.KeyErr, err.Error())
 		s.broken = notReached(to, err)
 	}
 	return !elseH1
