@@ -307,9 +307,19 @@ func (p Paths) steersAndTells(cgroup uint64) error {
 	if err = errors.Join(err, put); err != nil {
 		return untried{fmt.Errorf("put the canaries' listener into its slot: %w", err)}
 	}
+	before, err := p.Gated()
+	if err != nil {
+		return err
+	}
 	for _, to := range []string{"198.18.0.9:443", "[2001:db8::9]:443"} {
 		if err := arrives(ln, who, netip.MustParseAddrPort(to), cgroup); err != nil {
-			return fmt.Errorf("connect to %s: %w", to, err)
+			err = fmt.Errorf("connect to %s: %w", to, err)
+			// A machine without memory is no wall that is gone; the counters are all cells', so twice in a row it is none either.
+			after, bad := p.Gated()
+			if bad == nil && after["no-storage"] != before["no-storage"] {
+				return untried{err}
+			}
+			return err
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ package sentinel
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -45,8 +46,11 @@ func (s *Sentinel) connect(ctx context.Context, c *daemon.Call, req *wire.Connec
 	return nil, e
 }
 
-// connectCost is about what one line of the record about connections takes, in bytes.
+// connectCost is about what one line of the record about connections takes, in bytes, without what a request says.
 const connectCost = 512
+
+// cost is about what a line with these takes.
+func (d *connectDetails) cost() int { return connectCost + len(d.Path) + len(d.Query) + len(d.Does) }
 
 // netAllowance names what a cell's connections may cost. It is another one than its calls have: a program that tries a
 // refused site for ever must not leave the cell without a record for those.
@@ -81,6 +85,7 @@ type connectDetails struct {
 	// Of a request.
 	Method    string `json:"method,omitzero"`
 	Path      string `json:"path,omitzero"`
+	Query     string `json:"query,omitzero"`
 	Route     string `json:"route,omitzero"`
 	Class     string `json:"class,omitzero"`
 	Does      string `json:"does,omitzero"`
@@ -168,6 +173,9 @@ func (s *Sentinel) connectResp(w *wanted, is *issued, set *policy.Set, call *pol
 	}
 	w.issue = is.ID
 	r.Read = is.manifest.Reads()
+	if is.manifest.Model != nil {
+		r.Shape = is.manifest.Model.Refusal
+	}
 	if w.begins == wire.BeginsTLS { // in the clear there is none
 		place := s.accountNamed(is.Name).Placement
 		if place == (wire.Placement{}) {
@@ -184,9 +192,8 @@ func (s *Sentinel) letConnect(ctx context.Context, w *wanted, d *policy.Decision
 		policy: first(d.Policies), grant: d.Grant, how: resp.How, issue: w.issue}
 	g, mine := s.conns.join(alike)
 	if mine {
-		g.written(s.writeAlike(context.WithoutCancel(ctx), g, w, ledger.EvConnect, connectDetails{Port: w.target.Port, Begins: w.begins,
+		s.wrote(g, s.writeAlike(context.WithoutCancel(ctx), g, w, ledger.EvConnect, connectDetails{Port: w.target.Port, Begins: w.begins,
 			How: resp.How, Program: w.program, PID: w.pid, Policy: first(d.Policies), Grant: d.Grant, Issue: w.issue}))
-		time.AfterFunc(alikeFor, func() { s.endAlike(g) })
 	}
 	select {
 	case <-g.done:
@@ -196,7 +203,9 @@ func (s *Sentinel) letConnect(ctx context.Context, w *wanted, d *policy.Decision
 	if g.err != nil {
 		return nil, g.err
 	}
-	// Who takes something back writes that first, and then cuts what goes under it.
+	// Who changes something writes that first, and then cuts what is known to go under it: so this is known before it is looked at
+	// what was written.
+	s.conns.gave(w.cell, g.id, given{target: w.target, intercepted: resp.How == wire.HowIntercept, issue: w.issue})
 	if err := s.stopped(w.cell); err != nil {
 		return nil, err
 	}
@@ -210,13 +219,12 @@ func (s *Sentinel) letConnect(ctx context.Context, w *wanted, d *policy.Decision
 		return nil, wire.Refuse(wire.CodeRevoked, "the cell has read what others wrote since this was decided",
 			"try again; it is decided anew")
 	}
-	s.conns.gave(w.cell, g.id, given{target: w.target, intercepted: resp.How == wire.HowIntercept, issue: w.issue})
 	resp.ID = g.id
 	return resp, nil
 }
 
 func (s *Sentinel) writeAlike(ctx context.Context, g *alike, w *wanted, typ string, details connectDetails) error {
-	if !s.mayRecord(netAllowance(w.cell), connectCost) {
+	if !s.mayRecord(netAllowance(w.cell), details.cost()) {
 		return wire.Refuse(wire.CodeTooMany, "programs of this cell have opened or sent too much that is different lately",
 			"wait some minutes")
 	}
@@ -241,7 +249,7 @@ type likeness struct {
 	begins, program string
 	policy, grant   string
 	how, issue      string
-	request         string // of requests: what is asked for
+	request         [sha256.Size]byte // of requests: what is asked for, which may be long
 }
 
 // alike are allowed connections of one line.
@@ -255,9 +263,15 @@ type alike struct {
 	more    int // beyond the first; guarded by connections.mu
 }
 
-func (g *alike) written(err error) {
+// wrote says whether the line of g is written. One that is not is nobody else's: who comes next tries again.
+func (s *Sentinel) wrote(g *alike, err error) {
 	g.err = err
 	close(g.done)
+	if err != nil {
+		s.endAlike(g)
+	} else {
+		time.AfterFunc(alikeFor, func() { s.endAlike(g) })
+	}
 }
 
 // connections are the lines that are open, and what egress has told and is not durable yet.
@@ -380,13 +394,15 @@ func (c *connections) join(of likeness) (g *alike, mine bool) {
 // endAlike writes how many more there were. A line that could not be written counts nothing: its connections were refused.
 func (s *Sentinel) endAlike(g *alike) {
 	s.conns.mu.Lock()
-	delete(s.conns.open, g.of)
+	if s.conns.open[g.of] == g {
+		delete(s.conns.open, g.of)
+	}
 	more := g.more
 	s.conns.mu.Unlock()
 	if more == 0 || g.err != nil {
 		return
 	}
-	s.spend(netAllowance(g.of.cell), connectCost)
+	s.spend(netAllowance(g.of.cell), g.details.cost())
 	g.details.Times = more
 	g.event.Details = g.details
 	s.ledger.Append(s.lifetime, g.event)

@@ -4,6 +4,7 @@ package sentinel
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strings"
@@ -125,7 +126,7 @@ func (s *Sentinel) classify(a *asking, w *wanted) error {
 	route, err := m.Match(req)
 	switch {
 	case err != nil:
-		return wire.Refuse(wire.CodeBadTarget, a.manner+": "+clip(err.Error(), 200), "send it in one plain form")
+		return wire.Refuse(wire.CodeUsage, a.manner+": "+clip(err.Error(), 200), "send it in one plain form")
 	case route == nil:
 		return wire.Refuse(wire.CodeNotAllowed, a.manner+" is on no route of the manifest of "+f.Surrogate,
 			"do something else; a person can issue it with another manifest")
@@ -149,7 +150,7 @@ func (s *Sentinel) letRequest(ctx context.Context, a *asking, d *policy.Decision
 	w, f := &a.wanted, &a.facts
 	like := likeness{cell: w.cell, session: w.session.ID, target: w.target, issue: a.issue.id(), program: w.program,
 		policy: first(d.Policies), grant: d.Grant,
-		request: strings.Join([]string{f.Method, f.Path, f.Route, f.Class, f.Model, strings.Join(f.Does, ",")}, " ")}
+		request: sha256.Sum256([]byte(strings.Join([]string{f.Method, f.Path, f.Query, f.Route, f.Class, f.Model, strings.Join(f.Does, ",")}, "\n")))}
 	var g *alike
 	mine := true
 	if d.Grant != "" { // each takes a use of its own
@@ -158,10 +159,7 @@ func (s *Sentinel) letRequest(ctx context.Context, a *asking, d *policy.Decision
 		g, mine = s.conns.join(like)
 	}
 	if mine {
-		g.written(s.writeRequest(context.WithoutCancel(ctx), g, a, d))
-		if d.Grant == "" {
-			time.AfterFunc(alikeFor, func() { s.endAlike(g) })
-		}
+		s.wrote(g, s.writeRequest(context.WithoutCancel(ctx), g, a, d))
 	}
 	select {
 	case <-g.done:
@@ -239,7 +237,7 @@ func (s *Sentinel) grantRequest(ctx context.Context, a *asking, id string) (stri
 func (s *Sentinel) writeRequest(ctx context.Context, g *alike, a *asking, d *policy.Decision) error {
 	f := &a.facts
 	details := connectDetails{Port: a.target.Port, Program: a.program, PID: a.pid, Policy: first(d.Policies), Grant: d.Grant,
-		Method: short(f.Method), Path: clip(f.Path, 400), Route: f.Route, Class: f.Class,
+		Method: short(f.Method), Path: clip(f.Path, 400), Query: clip(f.Query, 400), Route: f.Route, Class: f.Class,
 		Does: clip(strings.Join(f.Does, ", "), 200), Model: short(f.Model)}
 	if a.issue != nil {
 		details.Surrogate, details.Issue = a.issue.Name, a.issue.ID

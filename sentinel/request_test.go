@@ -314,7 +314,7 @@ func TestRequestsThatMustNot(t *testing.T) {
 		{"a host in other letters", func(r *wire.RequestReq) { r.Name = "Chat.example" }, wire.CodeBadTarget},
 		{"without the surrogate", func(r *wire.RequestReq) { r.Surrogate = false }, wire.CodeBadSurrogate},
 		{"in the clear", func(r *wire.RequestReq) { r.Clear = true }, wire.CodeBadTarget},
-		{"a path with two readings", func(r *wire.RequestReq) { r.Path = "/api/../drop" }, wire.CodeBadTarget},
+		{"a path with two readings", func(r *wire.RequestReq) { r.Path = "/api/../drop" }, wire.CodeUsage},
 		{"a path outside of its routes", func(r *wire.RequestReq) { r.Path = "/admin" }, wire.CodeNotAllowed},
 		{"a method outside of its routes", func(r *wire.RequestReq) { r.Method = "PATCH" }, wire.CodeNotAllowed},
 		{"a surrogate where none is issued", func(r *wire.RequestReq) { r.Conn, r.Name = read.ID, "read.example" }, wire.CodeBadSurrogate},
@@ -623,6 +623,37 @@ reach = "none"
 	}
 	if got := strings.Join(s.lines(t, ledger.EvRequest), "\n"); !strings.Contains(got, "refs/heads/main") || !strings.Contains(got, "refs/heads/draft") {
 		t.Errorf("%s", got)
+	}
+	// What a query says goes out too.
+	look := func(query string) string {
+		t.Helper()
+		r, e := s.requests(t, "home", &wire.RequestReq{Conn: conn.ID, Name: "chat.example", Port: 443, Method: "GET", Surrogate: true,
+			Path: "/api/users/me", Query: query, Task: wire.Task{Cgroup: 8, PID: 41, Program: "curl"}})
+		if e != nil {
+			t.Fatal(e)
+		}
+		return r.ID
+	}
+	if a, b := look("q=one"), look("q=two"); a == b {
+		t.Error("two queries share a line")
+	}
+	if got := strings.Join(s.lines(t, ledger.EvRequest), "\n"); !strings.Contains(got, `"query":"q=one"`) || !strings.Contains(got, `"query":"q=two"`) {
+		t.Errorf("%s", got)
+	}
+}
+
+// What could not be put on the record is refused and forgotten at once, so that a cell that asks for ever fills no memory.
+func TestWhatIsNotRecordedIsForgotten(t *testing.T) {
+	s, _, _, send := chatRig(t, "")
+	s.spend(netAllowance("work"), 1<<30)
+	open := len(s.conns.open)
+	for i := range 50 {
+		if _, e := send("GET", fmt.Sprint("/api/", i)); e == nil || e.Code != wire.CodeTooMany {
+			t.Fatalf("%v", e)
+		}
+	}
+	if n := len(s.conns.open) - open; n != 0 {
+		t.Errorf("%d are kept", n)
 	}
 }
 

@@ -307,9 +307,9 @@ func (s *Sentinel) expire(ctx context.Context) error {
 			s.changed(c)
 		}
 		s.cutEnded(grants)
+		s.endOver(ctx)
 		if time.Since(sweep) > 10*time.Minute {
 			sweep = time.Now()
-			s.endOver(ctx)
 			if _, err := s.spool.Sweep(sweep, nil); err != nil {
 				s.log.Warn("the spool is not swept", "err", err.Error())
 			}

@@ -142,7 +142,7 @@ func (s *Sentinel) usable(is *issued) (wire.Account, error) {
 	}
 	if why != "" {
 		return wire.Account{}, wire.Refuse(wire.CodeNotConnected, "the account "+is.Name+" is not what the surrogate was issued of: "+why,
-			"the person runs: doorward surrogate revoke "+is.Name+", and adds it again")
+			"the person runs: doorward surrogate revoke "+is.Name+" --cell "+is.Cell+", and adds it again")
 	}
 	return a, nil
 }
@@ -297,6 +297,15 @@ func (s *Sentinel) issueSurrogate(ctx context.Context, value []byte, by string, 
 	if err != nil {
 		return fmt.Errorf("read what is to be issued back: %w", err)
 	}
+	if err := s.keepIssue(ctx, is, by, details); err != nil {
+		return err
+	}
+	// What the cell has open to those hosts is carried unread, or was decided by other rules.
+	_ = s.cutHosts(ctx, is)
+	return nil
+}
+
+func (s *Sentinel) keepIssue(ctx context.Context, is *issued, by string, details any) error {
 	s.issuing.Lock()
 	defer s.issuing.Unlock()
 	if err := s.mayIssue(is, true); err != nil {
@@ -311,22 +320,30 @@ func (s *Sentinel) issueSurrogate(ctx context.Context, value []byte, by string, 
 		return err
 	}
 	s.loadSurrogates()
-	// What the cell has open to those hosts is carried unread, or was decided by other rules.
-	s.cutHosts(ctx, is)
 	return nil
 }
 
-// cutHosts ends the connections of a cell to the hosts of an issue.
-func (s *Sentinel) cutHosts(ctx context.Context, is *issued) (failed error) {
-	for _, id := range s.conns.to(is.Cell, func(t policy.Target) bool { return t.Name != "" && is.manifest.Covers(t.Name, t.Port) }) {
-		if _, err := s.cutCell(ctx, is.Cell, wire.GrantRef{Grant: id}); err != nil {
-			failed = err
+// maxCuts is how many connections of a cell are ended one by one. Where there are more, all of the cell's are: it has as many as it
+// likes, and who ends them waits.
+const maxCuts = 32
+
+// cutHosts ends the connections of a cell to the hosts of an issue. It goes no further where egress does not answer.
+func (s *Sentinel) cutHosts(ctx context.Context, is *issued) error {
+	ids := s.conns.to(is.Cell, func(t policy.Target) bool { return t.Name != "" && is.manifest.Covers(t.Name, t.Port) })
+	what := make([]wire.GrantRef, 0, maxCuts)
+	for _, id := range ids {
+		what = append(what, wire.GrantRef{Grant: id})
+	}
+	if len(ids) > maxCuts {
+		what = []wire.GrantRef{{Cell: is.Cell}}
+	}
+	for _, w := range what {
+		if _, err := s.cutCell(ctx, is.Cell, w); err != nil {
+			s.log.Warn("connections outlive what was issued for their hosts", "surrogate", is.Name, "cell", is.Cell, "err", err.Error())
+			return err
 		}
 	}
-	if failed != nil {
-		s.log.Warn("connections outlive what was issued for their hosts", "surrogate", is.Name, "cell", is.Cell, "err", failed.Error())
-	}
-	return failed
+	return nil
 }
 
 // cutIssue ends what a cell has open under an issue, and to its hosts.
@@ -355,12 +372,29 @@ func (s *Sentinel) revokeSurrogates(ctx context.Context, by, why string, which f
 	return s.takeBack(ctx, by, why, true, which)
 }
 
-// takeBack is revokeSurrogates; without tell nobody is told now.
+// takeBack is revokeSurrogates; without tell nobody is told now. Nobody is waited for while others' surrogates cannot change.
 func (s *Sentinel) takeBack(ctx context.Context, by, why string, tell bool, which func(*issued) bool) ([]string, error) {
+	lines, ended, err := s.endWhich(ctx, by, why, which)
+	for _, is := range ended {
+		if !tell {
+			break
+		}
+		if err := inTimeOf(ctx, func(ctx context.Context) error { return s.endIssue(ctx, is.ID) }); err != nil {
+			lines = append(lines, "authd did not answer, and is told when it is there; nothing is allowed with it meanwhile: "+
+				err.Error())
+		}
+		if err := s.cutIssue(ctx, is); err != nil {
+			lines = append(lines, "the connections of cell "+is.Cell+" to its hosts could not be ended: "+err.Error())
+		}
+	}
+	return lines, err
+}
+
+// endWhich writes off what which picks.
+func (s *Sentinel) endWhich(ctx context.Context, by, why string, which func(*issued) bool) (lines []string, ended []*issued, err error) {
 	s.issuing.Lock()
 	defer s.issuing.Unlock()
 	all := s.allIssued()
-	var lines []string
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		is := all[key]
 		if !which(is) {
@@ -368,31 +402,23 @@ func (s *Sentinel) takeBack(ctx context.Context, by, why string, tell bool, whic
 		}
 		details := map[string]string{"why": why, "issue": is.ID}
 		if err := s.ledger.PutSetting(ctx, surrogateEndKey+is.ID, []byte(is.Cell), by, details); err != nil {
-			return lines, s.ledgerError(err)
+			return lines, ended, s.ledgerError(err)
 		}
 		if err := s.ledger.PutSetting(ctx, surrogateKey+key, nil, by, details); err != nil {
-			return lines, s.ledgerError(err)
+			return lines, ended, s.ledgerError(err)
 		}
 		s.loadSurrogates()
+		ended = append(ended, is)
 		lines = append(lines, "surrogate "+is.Name+" of cell "+is.Cell+" is revoked")
-		if tell {
-			if err := inTimeOf(ctx, func(ctx context.Context) error { return s.endIssue(ctx, is.ID) }); err != nil {
-				lines = append(lines, "authd did not answer, and is told when it is there; nothing is allowed with it meanwhile: "+
-					err.Error())
-			}
-			if err := s.cutIssue(ctx, is); err != nil {
-				lines = append(lines, "the connections of cell "+is.Cell+" to its hosts could not be ended: "+err.Error())
-			}
-		}
 		gone, err := s.ledger.RevokeGrants(ctx, ledger.GrantFilter{Cell: is.Cell, Connector: is.Name}, by, why)
 		if err != nil {
-			return lines, s.ledgerError(err)
+			return lines, ended, s.ledgerError(err)
 		}
 		for _, g := range gone {
 			lines = append(lines, "grant "+g.ID+" of "+g.Connector+" "+g.Method+" is revoked")
 		}
 	}
-	return lines, nil
+	return lines, ended, nil
 }
 
 // voidSurrogates takes all of them back: an older record may have some that a person took back since. authd is told when its

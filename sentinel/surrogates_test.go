@@ -336,3 +336,47 @@ func TestARevokedAccountOfASurrogate(t *testing.T) {
 		t.Errorf("%v", e)
 	}
 }
+
+// TestOneCellsEgressHoldsUpNobody: however many connections a cell has open to the hosts of its surrogate, they are ended at once,
+// all of the cell's where they are many; and while its egress does not answer, another cell's surrogates are issued and revoked.
+func TestOneCellsEgressHoldsUpNobody(t *testing.T) {
+	was := switchFor
+	switchFor = time.Second
+	t.Cleanup(func() { switchFor = was })
+	s, _, k, _ := chatRig(t, "")
+	for range maxCuts + 8 {
+		s.conns.gave("work", ledger.NewID(), given{target: policy.Target{Name: "chat.example", Port: 443}})
+	}
+	before := len(k.all())
+	revoke := func(cell string) []string {
+		r, err := s.personSurrogate(t.Context(), ada(), &wire.PersonSurrogateReq{Op: "revoke", Name: "chat", Cell: cell})
+		if err != nil {
+			t.Error(err)
+			return nil
+		}
+		return r.Lines
+	}
+	revoke("work")
+	if got := k.all()[before:]; len(got) != 2 || !slices.Contains(got, wire.GrantRef{Cell: "work"}) {
+		t.Errorf("cut: %+v", got)
+	}
+
+	s.issueChat(t, "work")
+	asked := make(chan bool, 100)
+	s.egresses["work"] = peerThat(t, func(*wire.Msg) any { asked <- true; return nil }) // it hangs
+	s.egressOfCell(t, "home")
+	over := make(chan []string)
+	go func() { over <- revoke("work") }()
+	<-asked
+	if !s.issuing.TryLock() {
+		t.Error("nobody can issue while an egress hangs")
+	} else {
+		s.issuing.Unlock()
+	}
+	if lines := strings.Join(<-over, "\n"); !strings.Contains(lines, "could not be ended") {
+		t.Errorf("%s", lines)
+	}
+	if n := len(asked); n > 2 {
+		t.Errorf("an egress that does not answer is asked %d times more", n)
+	}
+}

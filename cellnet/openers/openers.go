@@ -5,8 +5,8 @@
 //
 // What an attacker in the cell could do: choose the program's name, which is its comm; connect in one process and use the
 // connection in another, which is then not the one that is told of; or open so many connections at once that an older entry
-// of its own cell gives way to a newer, and the answer is that nobody knows. So it names a session and tells a person which program it was,
-// and allows nothing.
+// of its own cell gives way to a newer, and the answer is that nobody knows. So it tells a person which program it was,
+// and names a session, whose grants are the cell's to use by whichever of its programs anyway.
 package openers
 
 import (
@@ -25,14 +25,14 @@ import (
 // ErrUnknown: nobody wrote down who opened that connection.
 var ErrUnknown = errors.New("the kernel has not written down who opened this connection")
 
-// Key is the map's key, struct opener_key of bpf/headers/doorward.h: the connection as its client has it.
+// Key is the map's key, struct opener_key of bpf/gate.c: the connection as its client has it.
 type Key struct {
 	Addr [16]byte // the client's address, that of IPv4 as ::ffff:a.b.c.d
 	Port uint16
 	_    [6]byte
 }
 
-// Opener is the map's value, struct opener of bpf/headers/doorward.h.
+// Opener is the map's value, struct opener of bpf/gate.c.
 type Opener struct {
 	Cgroup uint64 // id of the cgroup of the process's session
 	Start  uint64 // nanoseconds since boot, those asleep too

@@ -50,5 +50,6 @@ type (
 		Credential *Placement `msgpack:"cr,omitempty"`
 		Read       []Reading  `msgpack:"r,omitempty"`
 		Budget     *Budget    `msgpack:"bu,omitempty"`
+		Shape      string     `msgpack:"sh,omitempty"` // whose error shape refusals of requests have; see docs/custom-connector.md
 	}
 )

@@ -156,9 +156,7 @@ var read = &cell.Facts{
 	},
 	Git:      facts.Git,
 	Override: facts.Override,
-	Shape: func(host string, e *wire.Error) (string, []byte) {
-		return facts.Refusal(facts.Provider(host), e)
-	},
+	Shape:    facts.Refusal,
 }
 
 // networkOf is the cookie of the network namespace that a listener is in.

@@ -189,7 +189,15 @@ func (b *body) bytes(most int64) ([]byte, error) {
 	}
 	if b.src.err == nil {
 		buf := b.buf()
-		n, err := b.src.c.Read(buf[:min(most, int64(len(buf)))])
+		room := min(most, int64(len(buf)))
+		if b.next == partExact && room < int64(len(buf)) {
+			room++ // for what comes behind it, which the connection would keep unseen
+		}
+		n, err := b.src.c.Read(buf[:room])
+		if int64(n) > most {
+			b.src.b = append([]byte(nil), buf[most:n]...)
+			n = int(most)
+		}
 		if n > 0 && b.src.used != nil {
 			b.src.used()
 		}

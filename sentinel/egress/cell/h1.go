@@ -4,6 +4,7 @@ package cell
 
 import (
 	"bufio"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -191,8 +192,12 @@ func (x *h1) refuse(h *httpHead, b *body, ref *refusal, unasked bool) (keep bool
 		}
 		n += len(raw)
 	}
+	if !b.done() {
+		x.finish(nil)
+		return false
+	}
 	_ = x.down.SetReadDeadline(time.Time{})
-	return b.done()
+	return true
 }
 
 // closes says that the client ends the connection after this request.
@@ -238,7 +243,7 @@ func (x *h1) finish(b []byte) {
 		_, err = x.down.Write(b)
 	}
 	if err == nil && closeWrite(x.down) == nil {
-		_, _ = io.CopyN(io.Discard, x.down, lingerBytes)
+		linger(x.down)
 	}
 	_ = x.down.Close()
 }
@@ -658,6 +663,7 @@ type searched struct {
 	from   io.Reader
 	v      *verdict
 	zipped bool
+	grpc   bool // messages that have to come whole: each is waited for
 	write  func([]byte) error
 }
 
@@ -674,12 +680,22 @@ func (s *searched) copy() error {
 	}
 	buf := many.Get().(*[manyBytes]byte)
 	defer many.Put(buf)
+	var at messages
 	for {
 		n, err := src.Read(buf[:])
-		if n > 0 {
-			if _, werr := stream.Write(buf[:n]); werr != nil {
+		for p := buf[:n]; len(p) > 0; {
+			piece, ends := p, false
+			if s.grpc {
+				piece, ends = at.next(p)
+			}
+			_, werr := stream.Write(piece)
+			if ends {
+				werr = errors.Join(werr, stream.Flush())
+			}
+			if werr != nil {
 				return fmt.Errorf("%w: %w", errClient, werr)
 			}
+			p = p[len(piece):]
 		}
 		if errors.Is(err, io.EOF) {
 			return stream.Close()
@@ -688,4 +704,30 @@ func (s *searched) copy() error {
 			return err
 		}
 	}
+}
+
+// messages finds where those of gRPC end, each behind a byte and its length in four.
+type messages struct {
+	head [5]byte
+	have int    // of head
+	left uint32 // of the message
+}
+
+// next is the beginning of p that is of one message, and whether that ends there.
+func (m *messages) next(p []byte) (piece []byte, ends bool) {
+	n := 0
+	if m.have < len(m.head) {
+		n = copy(m.head[m.have:], p)
+		if m.have += n; m.have < len(m.head) {
+			return p[:n], false
+		}
+		m.left = binary.BigEndian.Uint32(m.head[1:])
+	}
+	more := min(uint64(len(p)-n), uint64(m.left))
+	m.left -= uint32(more)
+	if n += int(more); m.left == 0 {
+		m.have = 0
+		return p[:n], true
+	}
+	return p[:n], false
 }

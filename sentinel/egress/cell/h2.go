@@ -281,7 +281,8 @@ func (s *session) backH2(w http.ResponseWriter, resp *http.Response, v *verdict,
 		return flush()
 	}
 	if v.scrub != nil {
-		in := searched{from: resp.Body, v: v, zipped: zipped, write: write}
+		in := searched{from: resp.Body, v: v, zipped: zipped, write: write,
+			grpc: strings.HasPrefix(resp.Header.Get("Content-Type"), "application/grpc")}
 		if err := in.copy(); err != nil {
 			return err
 		}

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/doorward/doorward/sentinel/egress/head"
 )
 
 const (
@@ -171,7 +173,7 @@ func (h *httpHead) write(raw []byte, target string) []byte {
 // cutField takes a field line apart; the name is in lower case.
 func cutField(line string) (name, value string, ok bool) {
 	name, value, ok = strings.Cut(line, ":")
-	if !ok || !isToken(name) {
+	if !ok || !head.IsToken(name) {
 		return "", "", false
 	}
 	value = strings.Trim(value, " \t")
@@ -190,17 +192,6 @@ func hasToken(list, token string) bool {
 		}
 	}
 	return false
-}
-
-func isToken(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9') &&
-			strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
-			return false
-		}
-	}
-	return s != ""
 }
 
 // isVisible says that s is visible ASCII.

@@ -22,10 +22,12 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -1278,4 +1280,118 @@ func TestEG01NoWayLeadsToWhatIsNotPublic(t *testing.T) {
 	r.permit = permits
 	r.world.mu.Unlock()
 	tries("control", "200")
+}
+
+// A client that reads nothing before all of a file is sent, as Python's http.client, still reads the refusal, over TLS too.
+func TestARefusalOfALargeUploadIsRead(t *testing.T) {
+	r := newReader(t)
+	port := r.serveTLS(http.HandlerFunc(echo), "vendor-a.test")
+	r.reads("vendor-a.test", nil)
+	r.decide = func(*wire.RequestReq) error { return wire.Refuse(wire.CodeNeedsApproval, "a person decides", "") }
+	const size = 8 << 20
+	for how, head := range map[string]string{"length": fmt.Sprintf("Content-Length: %d\r\n", size), "chunks": "Transfer-Encoding: chunked\r\n"} {
+		c := r.tls("vendor-a.test", port, protocolH1)
+		body := io.Reader(io.LimitReader(endless{}, size))
+		fmt.Fprintf(c, "POST /up HTTP/1.1\r\nHost: vendor-a.test:%d\r\n%s\r\n", port, head)
+		var err error
+		if how == "chunks" {
+			w := httputil.NewChunkedWriter(c)
+			_, err = io.Copy(w, body)
+			err = errors.Join(err, w.Close())
+			_, _ = io.WriteString(c, "\r\n")
+		} else {
+			_, err = io.Copy(c, body)
+		}
+		if err != nil {
+			t.Errorf("%s: the client cannot send it: %v", how, err)
+			continue
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil || resp.StatusCode != 403 || resp.Header.Get(ErrorHeader) != "needs_approval" {
+			t.Errorf("%s: %+v, %v", how, resp, err)
+		}
+	}
+}
+
+// A message of gRPC is not held back until the next one comes, though it is searched and ends in text.
+func TestAMessageIsNotHeldBack(t *testing.T) {
+	r := newReader(t)
+	next := make(chan struct{})
+	message := func(s string) string { return "\x00\x00\x00\x00" + string(rune(len(s))) + s }
+	port := r.serveTLS(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		w.Header().Set("Content-Type", "application/grpc+proto")
+		for range 3 {
+			_, _ = io.WriteString(w, message("it is "+realA+", they say"))
+			w.(http.Flusher).Flush()
+			<-next // which the client lets go when it has the message
+		}
+	}), "vendor-a.test")
+	r.reads("vendor-a.test", &bearerPlace)
+	q, _ := http.NewRequest("POST", site("vendor-a.test", port)+"/s/m", strings.NewReader(""))
+	q.Header.Set("Authorization", "Bearer "+surrogateA)
+	resp, err := r.client(true).Do(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	want := strings.Replace(message("it is "+realA+", they say"), realA, surrogateA, 1) // which in life is as long
+	for range 3 {
+		b := make([]byte, len(want))
+		if _, err := io.ReadFull(resp.Body, b); err != nil || string(b) != want {
+			t.Fatalf("%q, %v", b, err)
+		}
+		next <- struct{}{}
+	}
+}
+
+func TestWhereMessagesEnd(t *testing.T) {
+	b := []byte("\x00\x00\x00\x00\x02ab\x01\x00\x00\x00\x00\x00\x00\x00\x00\x01c")
+	want := []string{"\x00\x00\x00\x00\x02ab", "\x01\x00\x00\x00\x00", "\x00\x00\x00\x00\x01c"}
+	for size := 1; size <= len(b); size++ {
+		var m messages
+		var got []string
+		piece := ""
+		for rest := b; len(rest) > 0; {
+			p := rest[:min(size, len(rest))]
+			rest = rest[len(p):]
+			for len(p) > 0 {
+				one, ends := m.next(p)
+				piece += string(one)
+				p = p[len(one):]
+				if ends {
+					got, piece = append(got, piece), ""
+				}
+			}
+		}
+		if !slices.Equal(got, want) || piece != "" {
+			t.Errorf("%d at a time: %q and %q", size, got, piece)
+		}
+	}
+}
+
+// What a server sends behind the end of its answer is no answer to the next request, also where both are in one record of TLS. The
+// connection by which its protocol was found out carries the first request.
+func TestWhatComesBehindAnAnswerIsNobodys(t *testing.T) {
+	r := newReader(t)
+	var shakes atomic.Int64
+	port := r.bare("vendor-a.test", func(c net.Conn) {
+		n := shakes.Add(1)
+		br := bufio.NewReader(c)
+		for {
+			if _, err := http.ReadRequest(br); err != nil {
+				return
+			}
+			_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n%02dHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", n)
+		}
+	})
+	r.reads("vendor-a.test", nil)
+	for i := range 3 {
+		status, body, _ := get(t, r.client(false), "GET", site("vendor-a.test", port)+"/", nil)
+		if status != 200 || body != fmt.Sprintf("%02d", i+1) {
+			t.Errorf("request %d: %d %q", i, status, body)
+		}
+	}
+	if n := shakes.Load(); n != 3 {
+		t.Errorf("%d connections for 3 requests", n)
+	}
 }

@@ -454,7 +454,7 @@ func (s *server) done(c *streams, gaveUp bool) {
 }
 
 // alive looks, without waiting, whether a resting connection is still open and silent. A byte that came unasked is as bad as an
-// end: whose answer would it be?
+// end: whose answer would it be? Before the first request it is what TLS says behind its handshake (tickets, RFC 8446 4.6.1).
 func (c *upstream) alive() bool {
 	if len(c.src.b) > 0 {
 		return false
@@ -466,8 +466,8 @@ func (c *upstream) alive() bool {
 	alive := false
 	err = raw.Read(func(fd uintptr) bool {
 		var b [1]byte
-		_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		alive = errors.Is(err, unix.EAGAIN)
+		n, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		alive = errors.Is(err, unix.EAGAIN) || !c.carried && err == nil && n > 0
 		return true
 	})
 	return err == nil && alive

@@ -5,7 +5,6 @@ package cell
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -26,12 +25,26 @@ const (
 // ErrorHeader carries the code of a refusal that is ours and not a server's.
 const ErrorHeader = "Doorward-Error"
 
-// Bounds of a refusal's end: what a client still sends is read for so long and so much, since bytes that nobody reads have
-// the kernel reset the connection, and the client's system throw the refusal away.
+// Bounds of a refusal's end: what a client still sends is read, since bytes that nobody reads have the kernel reset the connection,
+// and the client's system throw the refusal away. A client that reads nothing before it has sent all of a file goes on for as long as it
+// sends, within lingerMost; one that rests is left after lingerTime. lingerBytes is what of a body is read for a connection that goes on.
 const (
 	lingerTime  = time.Second
+	lingerMost  = 10 * time.Second
 	lingerBytes = 256 << 10
 )
+
+// linger reads on.
+func linger(c net.Conn) {
+	buf := many.Get().(*[manyBytes]byte)
+	defer many.Put(buf)
+	for end := time.Now().Add(lingerMost); time.Now().Before(end); {
+		_ = c.SetReadDeadline(time.Now().Add(lingerTime))
+		if _, err := c.Read(buf[:]); err != nil {
+			return
+		}
+	}
+}
 
 // say refuses a connection in the words that it understands, as far as it has any.
 func say(c *net.TCPConn, begins, method string, e *wire.Error) {
@@ -49,7 +62,7 @@ func say(c *net.TCPConn, begins, method string, e *wire.Error) {
 func finish(c *net.TCPConn, b []byte) {
 	_ = c.SetDeadline(time.Now().Add(lingerTime))
 	if _, err := c.Write(b); err == nil && c.CloseWrite() == nil {
-		_, _ = io.CopyN(io.Discard, c, lingerBytes)
+		linger(c)
 	}
 	_ = c.Close()
 }

@@ -36,8 +36,8 @@ type Facts struct {
 	Git func(method, path, query string, start []byte) (does []string, need int)
 	// Override says that a field of that name gives a request another method, path or host in some servers. Nil: none does.
 	Override func(name string) bool
-	// Shape is a refusal as clients of that host understand one; nil, or without a body: as {code, reason, next}.
-	Shape func(host string, e *wire.Error) (media string, body []byte)
+	// Shape is a refusal of that status in the error shape of that kind; nil: as {code, reason, next}.
+	Shape func(kind string, status int, e *wire.Error) (media string, body []byte)
 }
 
 func (f *Facts) whole() bool {
@@ -89,9 +89,7 @@ func refuse(e *wire.Error) *refusal { return &refusal{Error: e, status: status(e
 // text is a refusal's body.
 func (s *session) text(ref *refusal) (media string, body []byte) {
 	if f := s.k.s.Facts; f.Shape != nil {
-		if media, body := f.Shape(s.to.host.String(), ref.Error); len(body) > 0 {
-			return media, body
-		}
+		return f.Shape(s.resp.Shape, ref.status, ref.Error)
 	}
 	body, err := json.Marshal(ref.Error)
 	if err != nil {

@@ -334,6 +334,17 @@ var models = []struct{ path, body, want string }{
 	{"/api/v1/chat/completions", `{"model":"openai/gpt-x","models":["evil/x"],"preset":"mine"}`, "openai/gpt-x 0 models preset"},
 	{"/api/v1/chat/completions", `{"model":"@preset/mine"}`, "@preset/mine 0 preset"},
 	{"/api/v1/chat/completions", `{"model":"openai/gpt-x","tools":[{"type":"openrouter:web_search"}]}`, "openai/gpt-x 0 openrouter:web_search"},
+	{"/api/v1/chat/completions", `{"model":"openai/gpt-x","messages":[{"content":[{"type":"file","file":{"filename":"a.pdf","file_data":"https://evil.test/?x"}}]}]}`,
+		"openai/gpt-x 0 file_data"},
+	{"/api/v1/chat/completions", `{"model":"openai/gpt-x","messages":[{"content":[{"type":"file","file":{"file_data":" DATA:application/pdf;base64,JVBE"}}]}]}`,
+		"openai/gpt-x 0"},
+	{"/v1/chat/completions", `{"model":"gpt-x","messages":[{"content":[{"type":"file","file":{"file_data":"JVBERi0xLjQK"}}]}]}`, "gpt-x 0"},
+	// Models that search by themselves.
+	{"/v1/chat/completions", `{"model":"gpt-4o-search-preview","messages":[]}`, "gpt-4o-search-preview 0 web_search"},
+	{"/v1/chat/completions", `{"model":"gpt-5-search-api"}`, "gpt-5-search-api 0 web_search"},
+	{"/v1/responses", `{"model":"o3-deep-research"}`, "o3-deep-research 0 web_search"},
+	{"/api/v1/chat/completions", `{"model":"openai/gpt-4o-mini-search-preview"}`, "openai/gpt-4o-mini-search-preview 0 web_search"},
+	{"/api/v1/chat/completions", `{"model":"perplexity/sonar"}`, "perplexity/sonar 0 web_search"},
 	// What cannot be read.
 	{"/v1/messages", `{"model":"claude-x","model":"other"}`, unread},
 	{"/v1/messages", `{"model":"claude-x","Model":"other"}`, unread},
@@ -399,25 +410,16 @@ func TestRefusalHasTheProvidersShape(t *testing.T) {
 		"":          `{"code":"not_allowed","reason":"the model is not among those","next":"ask for another"}`,
 		"other":     `{"code":"not_allowed","reason":"the model is not among those","next":"ask for another"}`,
 	} {
-		media, body := Refusal(kind, e)
+		media, body := Refusal(kind, 403, e)
 		if media != "application/json" || strings.TrimSpace(string(body)) != want || !json.Valid(body) {
 			t.Errorf("%q: %s\n%s, want\n%s", kind, media, body, want)
 		}
 	}
-	for code, status := range map[wire.Code]int{wire.CodeNeedsApproval: 403, wire.CodeBadSurrogate: 401, wire.CodeTooLarge: 413,
-		wire.CodeTooMany: 429, wire.CodeUnavailable: 503, wire.CodeBadTarget: 400, wire.CodeVendorDown: 502} {
-		if got := Status(code); got != status {
-			t.Errorf("%s is %d, want %d", code, got, status)
-		}
-		_, a := Refusal("anthropic", &wire.Error{Code: code})
-		_, g := Refusal("google", &wire.Error{Code: code})
-		if strings.Contains(string(a), `"type":""`) || strings.Contains(string(g), `"status":""`) {
-			t.Errorf("%s has no name at a provider: %s %s", code, a, g)
-		}
-	}
-	for host, want := range map[string]string{"api.anthropic.com": "anthropic", "openrouter.ai": "openai", "vendor-a.test": ""} {
-		if got := Provider(host); got != want {
-			t.Errorf("%s is %q", host, got)
+	for _, status := range []int{400, 401, 403, 421, 429, 431, 500, 502, 503} {
+		_, a := Refusal("anthropic", status, e)
+		_, g := Refusal("google", status, e)
+		if strings.Contains(string(a), `"type":""`) || strings.Contains(string(g), `"status":""`) || !strings.Contains(string(g), fmt.Sprint(`"code":`, status)) {
+			t.Errorf("%d has no name at a provider: %s %s", status, a, g)
 		}
 	}
 }

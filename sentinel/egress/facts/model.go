@@ -34,6 +34,10 @@ var exits = map[string]string{
 	"preset": "preset", "cachedContent": "cachedContent", "cached_content": "cachedContent",
 }
 
+// searching are parts of the names of models that look things up by themselves, whatever tools a request has: OpenAI's
+// gpt-4o-search-preview, gpt-5-search-api and o3-deep-research, Perplexity's sonar.
+var searching = []string{"-search-", "deep-research", "/sonar"}
+
 // harmless are keys with objects or lists that reach nothing.
 var harmless = []string{
 	"metadata", "thinking", "tool_choice", "stop_sequences", "output_config", "output_format", "context_management", "cache_control",
@@ -93,6 +97,9 @@ func readModel(body []byte) *wire.ModelUse {
 	m.use.Most = m.most * m.many
 	if strings.HasSuffix(m.use.Model, ":online") { // OpenRouter's way to say web search
 		m.tool(":online")
+	}
+	if slices.ContainsFunc(searching, func(part string) bool { return strings.Contains(m.use.Model, part) }) {
+		m.tool("web_search")
 	}
 	if strings.Contains(m.use.Model, "@preset/") {
 		m.tool("preset")
@@ -312,6 +319,12 @@ func (m *model) blocks(depth int) bool {
 			return m.address(key)
 		case (key == "fileData" || key == "file_data") && value == '{':
 			return m.googleFile()
+		case key == "file_data" && value == '"': // the file itself in base64, as OpenAI takes it, or, with OpenRouter, its address
+			s, ok := text(m.d, false)
+			if strings.Contains(s, ":") && !isData(s) {
+				m.tool(key)
+			}
+			return ok
 		case depth > 0 && slices.Contains(opaque, key):
 			return skip(m.d)
 		}
@@ -327,7 +340,7 @@ func (m *model) blocks(depth int) bool {
 func (m *model) address(name string) (ok bool) {
 	check := func() bool {
 		s, ok := text(m.d, true)
-		if s != "" && !strings.HasPrefix(strings.ToLower(strings.TrimSpace(s)), "data:") {
+		if s != "" && !isData(s) {
 			m.tool(name)
 		}
 		return ok
@@ -341,6 +354,12 @@ func (m *model) address(name string) (ok bool) {
 		}
 		return skip(m.d)
 	})
+}
+
+// isData says that an address is the data itself.
+func isData(s string) bool {
+	s = strings.TrimSpace(s)
+	return len(s) >= len("data:") && strings.EqualFold(s[:len("data:")], "data:")
 }
 
 // ownFiles is where Google keeps what was uploaded to it; any other address it fetches.

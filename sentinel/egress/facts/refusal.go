@@ -9,56 +9,26 @@ import (
 	"github.com/doorward/doorward/internal/wire"
 )
 
-// Provider is whose error shape a host of a model's provider has, empty for any other: the kind for Refusal.
-func Provider(host string) string {
-	switch host {
-	case "api.anthropic.com":
-		return "anthropic"
-	case "api.openai.com", "openrouter.ai":
-		return "openai"
-	case "generativelanguage.googleapis.com":
-		return "google"
-	}
-	return ""
-}
-
-// Status is what HTTP calls a refusal of a request.
-func Status(c wire.Code) int {
-	switch c {
-	case wire.CodeUsage, wire.CodeBadArgument, wire.CodeBadTarget:
-		return http.StatusBadRequest
-	case wire.CodeBadSurrogate:
-		return http.StatusUnauthorized
-	case wire.CodeTooLarge:
-		return http.StatusRequestEntityTooLarge
-	case wire.CodeTooMany, wire.CodeRateLimited:
-		return http.StatusTooManyRequests
-	case wire.CodeUnavailable, wire.CodeLocked, wire.CodeFull, wire.CodeInternal:
-		return http.StatusServiceUnavailable
-	case wire.CodeVendorDown:
-		return http.StatusBadGateway
-	}
-	return http.StatusForbidden
-}
-
-// Refusal is the body of a refusal: in the provider's own error shape, so that its client shows the reason to whoever asked the
-// model, or as {code, reason, next}.
-func Refusal(kind string, e *wire.Error) (media string, body []byte) {
+// Refusal is the body of a refusal that HTTP calls by that status: in the error shape of a model's provider, of anthropic, openai or
+// google, so that its client shows the reason to whoever asked the model, or as {code, reason, next}.
+func Refusal(kind string, status int, e *wire.Error) (media string, body []byte) {
 	said := e.Reason
 	if e.Next != "" {
 		said += "; " + e.Next
 	}
 	said += " (" + string(e.Code) + ", by Doorward)"
-	status := Status(e.Code)
-	names := map[int][2]string{ // Anthropic's type, Google's status
-		http.StatusBadRequest:            {"invalid_request_error", "INVALID_ARGUMENT"},
-		http.StatusUnauthorized:          {"authentication_error", "UNAUTHENTICATED"},
-		http.StatusRequestEntityTooLarge: {"request_too_large", "INVALID_ARGUMENT"},
-		http.StatusTooManyRequests:       {"rate_limit_error", "RESOURCE_EXHAUSTED"},
-		http.StatusServiceUnavailable:    {"api_error", "UNAVAILABLE"},
-		http.StatusBadGateway:            {"api_error", "UNAVAILABLE"},
-		http.StatusForbidden:             {"permission_error", "PERMISSION_DENIED"},
-	}[status]
+	shapes := map[int][2]string{ // Anthropic's type, Google's status
+		http.StatusUnauthorized:                {"authentication_error", "UNAUTHENTICATED"},
+		http.StatusRequestHeaderFieldsTooLarge: {"request_too_large", "INVALID_ARGUMENT"},
+		http.StatusTooManyRequests:             {"rate_limit_error", "RESOURCE_EXHAUSTED"},
+		http.StatusForbidden:                   {"permission_error", "PERMISSION_DENIED"},
+	}
+	names, known := shapes[status]
+	if !known && status < 500 {
+		names = [2]string{"invalid_request_error", "INVALID_ARGUMENT"}
+	} else if !known {
+		names = [2]string{"api_error", "UNAVAILABLE"}
+	}
 	type object = map[string]any
 	var v any = e
 	switch kind {

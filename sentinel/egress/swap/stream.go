@@ -36,9 +36,16 @@ func (x *Stream) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// Close passes on what is held; nothing may be written after.
-func (x *Stream) Close() error {
+// Flush passes on what is held, where the bytes themselves say that something ends there: a form that goes on behind it is none.
+func (x *Stream) Flush() error {
 	_, err := x.scan(x.held, len(x.held), true)
+	x.held = x.held[:0]
+	return err
+}
+
+// Close is Flush; nothing may be written after.
+func (x *Stream) Close() error {
+	err := x.Flush()
 	x.held = nil
 	return err
 }
