@@ -71,8 +71,10 @@ func ofWorkers(ctx context.Context, p *daemon.Process, record *daemon.Client, re
 	control := &daemon.Server{Name: "egress-sentinel", Listener: sentinel, Log: p.Log, Verbs: []daemon.Verb{
 		daemon.On("cut", peer.Daemon("sentinel"), s.Cut),
 	}}
-	return p.Run(ctx, s.Serve, control.Serve, record.Run, reports.Run)
+	return p.Run(ctx, s.Serve, control.Serve, record.Run, reports.Run, quiet)
 }
+
+func quiet(ctx context.Context) error { return rest(ctx, restLook) }
 
 // memoryGoal, in bytes, is below MemoryMax= of the unit: a cell that uses all of its connections at once has the collector
 // work, and does not have the kernel end its egress.
@@ -144,7 +146,7 @@ func ofCell(ctx context.Context, p *daemon.Process, name string, record *daemon.
 	if err := listener.Put(wire.BPFDir+name+"/listener", tcp); err != nil {
 		return err
 	}
-	return p.Run(ctx, s.Serve, control.Serve, record.Run, reports.Run)
+	return p.Run(ctx, s.Serve, control.Serve, record.Run, reports.Run, quiet)
 }
 
 // read is what requests are read by.
