@@ -160,12 +160,11 @@ static __always_inline int use(struct sock *sk, enum foreign why)
 /* How the names begin of the sockets at which cells call Doorward, as systemd has bound them (units, wire.CellDir). */
 static const char calls[] = "/run/doorward/private/cell/";
 
-static __always_inline bool called(struct sock *other)
+static __always_inline bool called(struct unix_address *addr)
 {
-	struct unix_address *addr = BPF_CORE_READ((struct unix_sock *)other, addr);
 	char path[sizeof(calls)];
 
-	if (!addr || bpf_probe_read_kernel(path, sizeof(path), __builtin_preserve_access_index(&addr->name[0].sun_path)))
+	if (bpf_probe_read_kernel(path, sizeof(path), __builtin_preserve_access_index(&addr->name[0].sun_path)))
 		return 0;
 #pragma unroll
 	for (u32 i = 0; i < sizeof(calls) - 1; i++)
@@ -176,16 +175,21 @@ static __always_inline bool called(struct sock *other)
 
 /*
  * A session speaks to Unix sockets that were made in its cell, wherever a name of them lies, and to those at which cells call
- * Doorward. A folder of a project may have others: of a tool that a person runs, and that does what it is told there.
+ * Doorward. A folder of a project may have others: of a tool that a person runs, and that does what it is told there. One without a
+ * name is the other end of a pair, and whoever speaks to it was given its own: so systemd and nspawn speak to those that they start.
  */
 static __always_inline int speak(struct sock *other, bool stream)
 {
 	u64 unit = session(), theirs;
+	struct unix_address *addr;
 
 	if (!unit || !other)
 		return 0;
+	addr = BPF_CORE_READ((struct unix_sock *)other, addr);
+	if (!addr)
+		return 0;
 	theirs = cell(BPF_CORE_READ(other, sk_cgrp_data.cgroup));
-	if (theirs == unit || (stream && !theirs && called(other)))
+	if (theirs == unit || (stream && !theirs && called(addr)))
 		return 0;
 	return deny(FOREIGN_UNIX, unit, AF_UNIX, stream ? SOCK_STREAM : SOCK_DGRAM, 0);
 }

@@ -75,7 +75,7 @@ var scenarios = suite{name: "scenario", pkg: "./test/scenario", installed: true,
 		"TestEG16_NothingLeavesUnjudged": noSites, "TestADiscordBotInACell": noSites, "TestASurrogateIsWorthNothingElsewhere": noSites,
 		"TestEG15_AnAttackersOwnKey": noSites, "TestLK03_ARedirectCarriesNothing": noSites, "TestSW01_GitOverHTTPS": noSites,
 		"TestRevokingASurrogateEndsItsTraffic": noSites, "TestKilledUnderLoadOfInterceptedRequests": noSites,
-		"TestAHelperHoldsNoCredential": noSites,
+		"TestAHelperHoldsNoCredential": noSites, "TestHT03_ALargePackOfGit": noSites,
 	}}
 
 // newer is a suite on a kernel whose pidfds say the cgroup (6.13), so that callers are told apart by that too.
