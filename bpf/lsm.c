@@ -181,11 +181,12 @@ static __always_inline bool called(struct unix_address *addr)
 static __always_inline int speak(struct sock *other, bool stream)
 {
 	u64 unit = session(), theirs;
-	struct unix_address *addr;
+	struct unix_address *addr = 0;
 
 	if (!unit || !other)
 		return 0;
-	addr = BPF_CORE_READ((struct unix_sock *)other, addr);
+	if (bpf_core_read(&addr, sizeof(addr), &((struct unix_sock *)other)->addr))
+		return deny(FOREIGN_NO_READ, unit, AF_UNIX, 0, 0);
 	if (!addr)
 		return 0;
 	theirs = cell(BPF_CORE_READ(other, sk_cgrp_data.cgroup));
