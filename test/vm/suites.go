@@ -67,7 +67,7 @@ const noSites = "the world of scenarios has no site for a cell of the machine ye
 var scenarios = suite{name: "scenario", pkg: "./test/scenario", installed: true, covers: true,
 	smoke: "^TestTheWholePath$",
 	// Fewer kills and less load than on the host: its processor is not emulated.
-	env: []string{"DOORWARD_GROUND=systemd", "DOORWARD_PROGRAMS=/bench", "TMPDIR=/srv", "DOORWARD_KILLS=40", "DOORWARD_LOAD=20s"},
+	env: []string{"DOORWARD_GROUND=systemd", "DOORWARD_PROGRAMS=/bench", "TMPDIR=/srv", "DOORWARD_KILLS=40", "DOORWARD_LOAD=40s"},
 	without: map[string]string{
 		"TestSilenceIsDenial":                      "it sets a daemon's clock since boot a day ahead, and a unit has no clock of its own",
 		"TestAClientOfTheCellReachesAnAllowedSite": noSites, "TestASiteThatAsks": noSites, "TestWhatIsNotAllowedStays": noSites,
