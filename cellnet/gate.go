@@ -395,7 +395,8 @@ func parseRefusal(b []byte) (Refusal, error) {
 		comm = append(comm, byte(c))
 	}
 	comm, _, _ = bytes.Cut(comm, []byte{0})
-	out := Refusal{Boot: time.Duration(raw.When), Why: walls[raw.Wall].name + walls[raw.Wall].reasons[raw.Why], Unit: raw.Unit, PID: raw.Tgid,
+	wall := walls[raw.Wall]
+	out := Refusal{Boot: time.Duration(raw.When), Why: wall.name + wall.reasons[raw.Why], Unit: raw.Unit, PID: raw.Tgid,
 		Program: string(bytes.ToValidUTF8(comm, []byte("\uFFFD"))), Family: raw.Family, Type: raw.Type, Proto: raw.Proto}
 	if at := netip.AddrFrom16(raw.Addr).Unmap(); !at.IsUnspecified() || raw.Port != 0 {
 		out.To = netip.AddrPortFrom(at, raw.Port)

@@ -150,7 +150,7 @@ func (s *Sentinel) letRequest(ctx context.Context, a *asking, d *policy.Decision
 	w, f := &a.wanted, &a.facts
 	like := likeness{cell: w.cell, session: w.session.ID, target: w.target, issue: a.issue.id(), program: w.program,
 		policy: first(d.Policies), grant: d.Grant,
-		request: sha256.Sum256([]byte(strings.Join([]string{f.Method, f.Path, f.Query, f.Route, f.Class, f.Model, strings.Join(f.Does, ",")}, "\n")))}
+		request: sha256.Sum256([]byte(strings.Join(append([]string{f.Method, f.Path, f.Query, f.Route, f.Class, f.Model}, f.Does...), "\n")))}
 	var g *alike
 	mine := true
 	if d.Grant != "" { // each takes a use of its own
