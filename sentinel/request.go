@@ -148,9 +148,10 @@ func (s *Sentinel) classify(a *asking, w *wanted) error {
 // take a use of a grant. With a surrogate, authd gets a grant for that one request.
 func (s *Sentinel) letRequest(ctx context.Context, a *asking, d *policy.Decision) (*wire.RequestResp, error) {
 	w, f := &a.wanted, &a.facts
+	asked := append([]string{f.Method, f.Path, f.Query, f.Route, f.Class, f.Model}, f.Does...)
 	like := likeness{cell: w.cell, session: w.session.ID, target: w.target, issue: a.issue.id(), program: w.program,
 		policy: first(d.Policies), grant: d.Grant,
-		request: sha256.Sum256([]byte(strings.Join(append([]string{f.Method, f.Path, f.Query, f.Route, f.Class, f.Model}, f.Does...), "\n")))}
+		request: sha256.Sum256([]byte(strings.Join(asked, "\n")))}
 	var g *alike
 	mine := true
 	if d.Grant != "" { // each takes a use of its own
