@@ -54,6 +54,12 @@ type actor struct {
 // begin starts the probe in a cgroup, which it makes if it is not there.
 func begin(t *testing.T, cgroup string, attr syscall.SysProcAttr, args ...string) *actor {
 	t.Helper()
+	return beginWith(t, nil, cgroup, attr, args...)
+}
+
+// beginWith is begin; those files it has from descriptor 3 on.
+func beginWith(t *testing.T, files []*os.File, cgroup string, attr syscall.SysProcAttr, args ...string) *actor {
+	t.Helper()
 	dir := cgroups + cgroup
 	var made []string
 	for d := dir; ; d = filepath.Dir(d) {
@@ -72,7 +78,7 @@ func begin(t *testing.T, cgroup string, attr syscall.SysProcAttr, args ...string
 	defer cg.Close()
 	attr.UseCgroupFD, attr.CgroupFD = true, int(cg.Fd())
 	cmd := exec.Command(probe, args...)
-	cmd.SysProcAttr, cmd.Stderr = &attr, os.Stderr
+	cmd.SysProcAttr, cmd.Stderr, cmd.ExtraFiles = &attr, os.Stderr, files
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -302,12 +308,17 @@ func TestADescriptorHandedOnStaysTheOpeners(t *testing.T) {
 		admin:                         {workCell + "/run-7", "admin of user-0"},
 		"/system.slice/bench-1.scope": {"/doorward.slice/doorward-workers.slice/doorward-worker@dav.service", "nobody"},
 	} {
-		at := filepath.Join(t.TempDir(), "s")
-		take := begin(t, c.to, syscall.SysProcAttr{}, "take", at)
-		if said := take.line(t); said != "listening" {
-			t.Fatal(said)
+		// A pair, since no session of a cell connects to a socket of somebody outside.
+		pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
 		}
-		begin(t, from, syscall.SysProcAttr{}, "pass", cellSocket, at)
+		ends := []*os.File{os.NewFile(uintptr(pair[0]), "pair"), os.NewFile(uintptr(pair[1]), "pair")}
+		take := beginWith(t, ends[:1], c.to, syscall.SysProcAttr{}, "take")
+		beginWith(t, ends[1:], from, syscall.SysProcAttr{}, "pass", cellSocket)
+		for _, f := range ends {
+			_ = f.Close()
+		}
 		if have := take.line(t); have != c.want && !strings.HasPrefix(have, c.want+" (") {
 			t.Errorf("from %s to %s: %s, want %s", from, c.to, have, c.want)
 		}

@@ -111,6 +111,7 @@ func TestABotOfAnInstalledCell(t *testing.T) {
 	})
 	want(t, person(t, "", "surrogate", "revoke", "bot", "--cell", den), 0, "revoke it")
 	stays("GET", messages, "", 0)
+	want(t, person(t, "", "account", "remove", "bot"), 0, "remove the credential")
 }
 
 // appended adds to a file of the machine, as it is until the test ends.

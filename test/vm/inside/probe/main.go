@@ -31,7 +31,7 @@ func main() {
 		return
 	}
 	if len(os.Args) != 4 {
-		fmt.Fprintln(os.Stderr, "usage: probe ADDRESS PID PID | who | call AT | reach AT... | leave AT | take AT | pass AT TO | wait")
+		fmt.Fprintln(os.Stderr, "usage: probe ADDRESS PID PID | who | call AT | reach AT... | leave AT | take | pass AT | wait")
 		os.Exit(2)
 	}
 	pid, err := strconv.Atoi(os.Args[2])

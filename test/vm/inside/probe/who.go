@@ -70,15 +70,9 @@ var callers = map[string]func(args []string) error{
 		}
 		return answer(c)
 	},
-	// take AT: prints the answer on the connection that is handed to it by `pass`.
-	"take": func(args []string) error {
-		ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: args[0], Net: "unix"})
-		if err != nil {
-			return err
-		}
-		defer ln.Close()
-		fmt.Println("listening")
-		c, err := ln.AcceptUnix()
+	// take: prints the answer on the connection that is handed to it, over the pair that is descriptor 3, by `pass`.
+	"take": func([]string) error {
+		c, err := left()
 		if err != nil {
 			return err
 		}
@@ -102,13 +96,13 @@ var callers = map[string]func(args []string) error{
 		}
 		return answer(got)
 	},
-	// pass AT TO: connects to AT and hands the connection to the taker that listens at TO.
+	// pass AT: connects, and hands the connection on over the pair that is descriptor 3.
 	"pass": func(args []string) error {
 		c, err := dialUnix(args[0])
 		if err != nil {
 			return err
 		}
-		to, err := dialUnix(args[1])
+		to, err := left()
 		if err != nil {
 			return err
 		}
@@ -207,4 +201,17 @@ func tell(k *peer.Kernel, c *net.UnixConn) {
 		})
 	}
 	fmt.Fprintf(c, "%s\nnumber: %s\n", said, bare)
+}
+
+// left is descriptor 3, one end of a pair.
+func left() (*net.UnixConn, error) {
+	c, err := net.FileConn(os.NewFile(3, ""))
+	if err != nil {
+		return nil, err
+	}
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil, errors.New("descriptor 3 is no Unix socket")
+	}
+	return u, nil
 }
