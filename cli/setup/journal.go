@@ -120,9 +120,17 @@ func (j *Journal) find(r *Record) *Record {
 	return nil
 }
 
+// halfWritten is where a file's content is until it is whole. It is always the same, so that undoing finds what a cut has left.
+func halfWritten(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
+}
+
 // writeDurably replaces a file as a whole.
 func writeDurably(path string, b []byte, mode fs.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
+	if err := gone(os.Remove(halfWritten(path))); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(halfWritten(path), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}

@@ -258,7 +258,7 @@ func (u *undoing) fail(r *Record, err error) {
 
 // forget removes the journal, and the folder of it if it was all there was.
 func (u *undoing) forget() error {
-	if err := os.Remove(u.journal()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := errors.Join(gone(os.Remove(halfWritten(u.journal()))), gone(os.Remove(u.journal()))); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(u.aside()); err != nil { // folders only, by now, and what was to stay stopped
@@ -278,9 +278,9 @@ func (u *undoing) one(ctx context.Context, r *Record) error {
 		}
 		return gone(err)
 	case opSites:
-		return u.unsite(r)
+		return errors.Join(u.unsite(r), gone(os.Remove(halfWritten(r.Path))))
 	case opFile:
-		return errors.Join(gone(os.Remove(r.Path)), os.RemoveAll(r.Path+".new"))
+		return errors.Join(gone(os.Remove(r.Path)), gone(os.Remove(halfWritten(r.Path))), os.RemoveAll(r.Path+".new"))
 	case opState:
 		for _, dir := range u.stores() {
 			if err := u.remove(dir); err != nil {
