@@ -551,6 +551,13 @@ func TestSO04TheMachinesSocketsAreOutOfReach(t *testing.T) {
 			t.Errorf("control: root does not reach %s", at)
 		}
 	}
+	r := inCellAs(t, 0, "run-1", "find", "/", "-type", "s", "-not", "-path", "/proc/*")
+	// Two are nspawn's: one by which a cell's first process may say that it is ready, and one that leads nowhere.
+	const nspawn = "/run/host/notify\n/run/host/inaccessible/sock\n"
+	want := fmt.Sprintf("%[1]sdav.sock\n%[1]sgithub.sock\n%[1]ssentinel.sock\n", wire.CellRun) + nspawn
+	if !slices.Equal(sorted(r.stdout), sorted(want)) {
+		t.Errorf("sockets in the cell's mounts:\n%s, want\n%s", r.stdout, want)
+	}
 	// A read-only mount keeps nobody from a socket: there the security module does.
 	ln, err := listen("/usr/lib/bench.sock")
 	if err != nil {
