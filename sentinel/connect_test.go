@@ -346,6 +346,21 @@ func TestOverSession(t *testing.T) {
 	}
 }
 
+// TestAConnectionIsKnownBeforeItIsLookedAt: what was taken back while the line of a connection was written refuses that connection,
+// and finds it among those to cut. Looked at first and known later, one between the two would be neither refused nor cut.
+func TestAConnectionIsKnownBeforeItIsLookedAt(t *testing.T) {
+	s := newSentinel(t)
+	s.begin(t, "work", 7)
+	w := &wanted{cell: "work", target: policy.Target{Name: "chat.example", Port: 443}, begins: wire.BeginsTLS, issue: "over"}
+	_, err := s.letConnect(t.Context(), w, &policy.Decision{Verdict: policy.Allow}, &wire.ConnectResp{How: wire.HowIntercept})
+	if codeOf(err) != wire.CodeRevoked {
+		t.Errorf("under an issue that is over: %v", err)
+	}
+	if known := s.conns.to("work", func(policy.Target) bool { return true }); len(known) != 1 {
+		t.Errorf("to cut: %q", known)
+	}
+}
+
 // TestConnectRecord: alike connections share one line, its id and what is told of them; what a cell writes is bounded.
 func TestConnectRecord(t *testing.T) {
 	s := newSentinel(t)
