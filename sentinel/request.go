@@ -185,7 +185,7 @@ func (s *Sentinel) letRequest(ctx context.Context, a *asking, d *policy.Decision
 	if a.issue != nil {
 		resp.Under = append(resp.Under, a.issue.ID)
 		var err error
-		if resp.Grant, err = s.grantRequest(ctx, a, g.id); err != nil {
+		if resp.Grant, err = s.grantRequest(ctx, a, d.Grant != ""); err != nil {
 			return nil, err
 		}
 	}
@@ -202,37 +202,30 @@ func (s *Sentinel) grantEnded(id string) bool {
 	})
 }
 
-// requestFor is how long a request may take from its decision until its credential is resolved: authd wants an end.
+// requestFor is how long a grant for requests lives at authd, which wants an end; it wants them resolved much sooner
+// (grants.BorrowWithin).
 const requestFor = 2 * time.Minute
 
-// grantRequest gives authd the grant for one request with a surrogate, and returns its name.
-func (s *Sentinel) grantRequest(ctx context.Context, a *asking, id string) (string, error) {
-	acc, err := s.usable(a.issue)
+// grantRequest takes a use of a grant at authd for one request with a surrogate, and returns the grant's name.
+func (s *Sentinel) grantRequest(ctx context.Context, a *asking, alone bool) (string, error) {
+	grant, err := s.passTo(ctx, a.issue, a.target, alone)
 	if err != nil {
 		return "", err
 	}
-	g := &wire.GrantReq{Grant: s.newPass(), Call: id, Issue: a.issue.ID, Cell: a.cell, Session: a.facts.Session, Account: acc.Name,
-		Generation: acc.Generation, Digest: acc.Digest, Unix: time.Now().Add(requestFor).Unix(),
-		Entries: []wire.Entry{{Name: a.facts.Route, Scheme: "https", Host: a.target.Name, Port: int(a.target.Port), Method: a.facts.Method,
-			Path: a.facts.Path, Uses: 1, Credential: true}}}
-	if err := s.authd.Call(ctx, "grant", g, &wire.Empty{}); err != nil {
-		return "", err
-	}
 	// Who revokes the surrogate ends what authd has of it; what came to authd after that is ended here.
+	err = s.stopped(a.cell)
 	if now := s.issuedFor(a.cell, a.target); now.id() != a.issue.ID {
-		if err := s.voidGrant(context.WithoutCancel(ctx), g.Grant); err != nil {
-			s.log.Warn("a grant could not be voided", "surrogate", a.issue.Name, "err", err.Error())
-		}
-		return "", wire.Refuse(wire.CodeRevoked, "the surrogate was taken back", "")
+		err = wire.Refuse(wire.CodeRevoked, "the surrogate was taken back", "")
 	}
-	if err := s.stopped(a.cell); err != nil {
-		if err := s.voidGrant(context.WithoutCancel(ctx), g.Grant); err != nil {
+	if err != nil {
+		if err := s.voidGrant(context.WithoutCancel(ctx), grant); err != nil {
 			s.log.Warn("a grant could not be voided", "surrogate", a.issue.Name, "err", err.Error())
 		}
+		s.passes.forget(a.cell)
 		return "", err
 	}
 	s.useIssue(a.issue.ID)
-	return g.Grant, nil
+	return grant, nil
 }
 
 func (s *Sentinel) writeRequest(ctx context.Context, g *alike, a *asking, d *policy.Decision) error {
