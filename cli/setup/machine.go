@@ -35,7 +35,8 @@ type places struct {
 	walls    []string // mounts that hold the walls around cells: /run/netns/doorward--canary, /run/doorward/bpf
 }
 
-var installed = places{state: "/var/lib/doorward", own: "/var/lib/private/doorward", etc: "/etc/doorward", creds: "/etc/credstore.encrypted", hosts: "/etc",
+var installed = places{state: "/var/lib/doorward", own: "/var/lib/private/doorward", etc: "/etc/doorward",
+	creds: "/etc/credstore.encrypted", hosts: "/etc",
 	share:   "/usr/share/doorward",
 	cgroups: "/sys/fs/cgroup", proc: "/proc", runtimes: "/run/user",
 	walls: []string{"/run/netns/doorward--canary", strings.TrimSuffix(wire.BPFDir, "/")}}

@@ -349,7 +349,8 @@ func (u *undoing) stop(ctx context.Context) error {
 func (u *undoing) unwall() error {
 	for _, at := range u.walls {
 		if err := unix.Unmount(at, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-			return wire.Refuse(wire.CodeUnavailable, fmt.Sprintf("let go of %s: %v", at, err), "umount -l "+at+"; then the same command again")
+			return wire.Refuse(wire.CodeUnavailable, fmt.Sprintf("let go of %s: %v", at, err),
+				"umount -l "+at+"; then the same command again")
 		}
 		if filepath.Base(filepath.Dir(at)) == "netns" { // a file that was made to mount a network on
 			if err := gone(os.Remove(at)); err != nil {
