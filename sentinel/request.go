@@ -23,7 +23,7 @@ import (
 // answered at once, like a connection.
 //
 // An attacker in the cell chooses everything in it. One in the cell's egress can say of its own cell's requests what it likes,
-// and have sent what sentinel would allow that cell; the credential it gets for a request that was allowed, and that once.
+// and have sent what sentinel would allow that cell; the credential it gets when a request was allowed within the last seconds.
 func (s *Sentinel) request(ctx context.Context, c *daemon.Call, req *wire.RequestReq) (*wire.RequestResp, error) {
 	w := &wanted{cell: c.Peer.Of, program: short(req.Task.Program), pid: req.Task.PID}
 	resp, err := s.judgeRequest(ctx, w, req)
@@ -145,7 +145,7 @@ func (s *Sentinel) classify(a *asking, w *wanted) error {
 }
 
 // letRequest puts an allowed request on the record and answers it. Alike ones share the line and the id, but for those that
-// take a use of a grant. With a surrogate, authd gets a grant for that one request.
+// take a use of a grant. With a surrogate, authd has a grant with a use for it.
 func (s *Sentinel) letRequest(ctx context.Context, a *asking, d *policy.Decision) (*wire.RequestResp, error) {
 	w, f := &a.wanted, &a.facts
 	asked := append([]string{f.Method, f.Path, f.Query, f.Route, f.Class, f.Model}, f.Does...)
