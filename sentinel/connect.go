@@ -5,6 +5,7 @@ package sentinel
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -35,9 +36,10 @@ func (s *Sentinel) connect(ctx context.Context, c *daemon.Call, req *wire.Connec
 	e := asError(s.log, err)
 	r := ledger.Refusal{By: "sentinel", Cell: w.cell, Reason: string(e.Code), Next: e.Next}
 	host := orElse(w.target.Host(), short(orElse(req.Name, req.Addr)))
-	if s.conns.mayName(w.cell, fmt.Sprint(host, " ", req.Port, " ", e.Code)) && s.mayRecord(netAllowance(w.cell), connectCost) {
-		r.Host, r.Call = host, w.card // others are counted by their reason, whatever they went to
-		r.Detail = fmt.Sprintf("port %d: %s", req.Port, clip(e.Reason, 200))
+	detail := fmt.Sprintf("port %d: %s", req.Port, clip(e.Reason, 200))
+	if s.conns.mayName(w.cell, fmt.Sprint(host, " ", req.Port, " ", e.Code)) &&
+		s.mayRecord(netAllowance(w.cell), connectCost+written(detail)) {
+		r.Host, r.Call, r.Detail = host, w.card, detail // others are counted by their reason, whatever they went to
 		r.More = connectDetails{Program: w.program, PID: w.pid, Begins: short(w.begins)}
 	}
 	if err := s.ledger.Refused(ctx, r); err != nil {
@@ -50,7 +52,18 @@ func (s *Sentinel) connect(ctx context.Context, c *daemon.Call, req *wire.Connec
 const connectCost = 512
 
 // cost is about what a line with these takes.
-func (d *connectDetails) cost() int { return connectCost + len(d.Path) + len(d.Query) + len(d.Does) }
+func (d *connectDetails) cost() int {
+	return connectCost + written(d.Path) + written(d.Query) + written(d.Does)
+}
+
+// written is how many bytes of the record a text takes: a byte that is escaped there takes six.
+func written(s string) int {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return 6 * len(s)
+	}
+	return len(b)
+}
 
 // netAllowance names what a cell's connections may cost. It is another one than its calls have: a program that tries a
 // refused site for ever must not leave the cell without a record for those.

@@ -41,20 +41,30 @@ func (s *Sentinel) sentVerb(ctx context.Context, c *daemon.Call, req *wire.SentR
 // maxConnID bounds what a report may name as its decision.
 const maxConnID = 64
 
-// told is what was told of the connections of one decision and the record does not have yet.
+// told is a line of the record that adds up what was told, and is not there yet.
 type told struct {
+	ledger.Event
+	done chan struct{} // closed when err says whether it is durable
+	err  error
+}
+
+// toldKey is what the reports of one line have in common: who told them, and of which decision, or issue.
+type toldKey struct{ actor, cell, of string }
+
+// sentSum is of the connections, or requests, of one decision.
+type sentSum struct {
 	Host        string `json:"host,omitzero"`
 	Connections int    `json:"connections"`
 	Out         int64  `json:"out"` // bytes to the server
 	In          int64  `json:"in"`
 	Err         string `json:"err,omitzero"` // of the last that has one
-
-	cell string
-	done chan struct{} // closed when err says whether it is durable
-	err  error
 }
 
-type toldKey struct{ cell, conn string }
+// releaseSum is of the requests that a credential went into under one issue.
+type releaseSum struct {
+	Account  string `json:"account"`
+	Releases int    `json:"releases"`
+}
 
 // connSent adds a report of a connection to the others of its decision and returns what waits until they are durable: egress
 // repeats it until then. What is told of an id that nobody gave is in the record of that cell, and in no other.
@@ -65,9 +75,36 @@ func (s *Sentinel) connSent(cell string, req *wire.SentReq) (durable func(contex
 	if req.Conn == "" { // refused by egress itself, before sentinel was asked
 		return func(ctx context.Context) error { return s.connRefused(ctx, cell, req) }, nil
 	}
-	t := s.conns.tell(cell, req, func(k toldKey, t *told) {
-		time.AfterFunc(reportsWait, func() { s.writeConnSent(k, t) })
+	return s.add(toldKey{"egress", cell, req.Conn}, fmt.Sprintf("%s/%d", short(req.Instance), req.Seq), func(t *told, fresh bool) {
+		if fresh {
+			t.Type, t.Subject, t.Details = ledger.EvSent, short(req.Host), &sentSum{Host: short(req.Host)}
+		}
+		sum := t.Details.(*sentSum)
+		sum.Connections++
+		sum.Out, sum.In = sum.Out+max(0, req.Out), sum.In+max(0, req.In)
+		if req.Err != nil {
+			sum.Err = short(string(req.Err.Code))
+		}
+	}), nil
+}
+
+// issueReleased is connSent of authd's word that a credential went into a cell's own request.
+func (s *Sentinel) issueReleased(req *wire.ReleasedReq) (durable func(context.Context) error) {
+	s.mu.Lock()
+	instance := s.instance
+	s.mu.Unlock()
+	return s.add(toldKey{"authd", req.Cell, req.Call}, fmt.Sprintf("%s/%d", instance, req.Seq), func(t *told, fresh bool) {
+		if fresh {
+			t.Type, t.Subject, t.Details = ledger.EvReleased, req.Account, &releaseSum{Account: req.Account}
+		}
+		t.Details.(*releaseSum).Releases++
 	})
+}
+
+// add adds a report to its line, unless it was added before: id is who tells it's own number of it. It returns what waits until
+// the line is durable.
+func (s *Sentinel) add(k toldKey, id string, sum func(t *told, fresh bool)) (durable func(context.Context) error) {
+	t := s.conns.tell(k, id, func(t *told) { time.AfterFunc(reportsWait, func() { s.writeTold(k, t) }) }, sum)
 	return func(ctx context.Context) error {
 		if t == nil {
 			return nil // it is on record
@@ -78,7 +115,7 @@ func (s *Sentinel) connSent(cell string, req *wire.SentReq) (durable func(contex
 			return ctx.Err()
 		}
 		return s.ledgerError(t.err)
-	}, nil
+	}
 }
 
 // connRefused puts on record what a cell's egress refused by itself: equal ones as a sum.
@@ -94,13 +131,12 @@ func (s *Sentinel) connRefused(ctx context.Context, cell string, req *wire.SentR
 // maxBefore is how many reports are remembered in case they are repeated, twice.
 const maxBefore = 4096
 
-// tell adds a report up. It is nil where that was told before. begin is called for the first of a decision.
-func (c *connections) tell(cell string, req *wire.SentReq, begin func(toldKey, *told)) *told {
+// tell adds a report up. It is nil where that was told before and is on record. begin is called for the first of a line.
+func (c *connections) tell(k toldKey, id string, begin func(*told), sum func(t *told, fresh bool)) *told {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k := toldKey{cell, req.Conn}
 	t := c.told[k]
-	id := fmt.Sprintf("%s/%s/%d", cell, short(req.Instance), req.Seq)
+	id = k.actor + "/" + k.cell + "/" + id
 	if c.before[id] || c.last[id] {
 		return t // perhaps it is in that one, and not durable yet
 	}
@@ -108,26 +144,22 @@ func (c *connections) tell(cell string, req *wire.SentReq, begin func(toldKey, *
 		c.before, c.last = map[string]bool{}, c.before
 	}
 	c.before[id] = true
-	if t == nil {
-		t = &told{Host: short(req.Host), cell: cell, done: make(chan struct{})}
+	fresh := t == nil
+	if fresh {
+		t = &told{Event: ledger.Event{Actor: k.actor, Cell: k.cell, Call: k.of}, done: make(chan struct{})}
 		c.told[k] = t
-		begin(k, t)
+		begin(t)
 	}
-	t.Connections++
-	t.Out, t.In = t.Out+max(0, req.Out), t.In+max(0, req.In)
-	if req.Err != nil {
-		t.Err = short(string(req.Err.Code))
-	}
+	sum(t, fresh)
 	return t
 }
 
-func (s *Sentinel) writeConnSent(k toldKey, t *told) {
+func (s *Sentinel) writeTold(k toldKey, t *told) {
 	s.conns.mu.Lock()
 	delete(s.conns.told, k) // from here on nothing is added to t
 	s.conns.mu.Unlock()
-	s.spend(netAllowance(t.cell), connectCost)
-	t.err = s.ledger.Record(context.WithoutCancel(s.lifetime), ledger.Event{Type: ledger.EvSent, Actor: "egress", Cell: t.cell,
-		Call: k.conn, Subject: t.Host, Details: t})
+	s.spend(netAllowance(k.cell), connectCost)
+	t.err = s.ledger.Record(context.WithoutCancel(s.lifetime), t.Event)
 	close(t.done)
 }
 

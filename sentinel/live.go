@@ -340,7 +340,7 @@ func (s *Sentinel) end(ctx context.Context, l *live, o ledger.Outcome) {
 	if err == nil {
 		r.written(nil)
 	} else { // it has ended already, or could not: what was told of it is recorded all the same
-		s.writeTold(ctx, l, r)
+		s.writeReports(ctx, l, r)
 	}
 	if err == nil {
 		s.changed(c)

@@ -64,6 +64,10 @@ func (s *Sentinel) sentLate(ctx context.Context, req *wire.SentReq, told ledger.
 // it is acknowledged when it is durable, and authd repeats it until then. Of a call that an earlier run of sentinel
 // began only the record counts, so there it is durable before a later answer is read.
 func (s *Sentinel) released(ctx context.Context, c *daemon.Call, req *wire.ReleasedReq) (*wire.Empty, error) {
+	if req.Worker == "" { // nobody settles a cell's own request by it
+		c.Later(s.issueReleased(req))
+		return &wire.Empty{}, nil
+	}
 	told := ledger.Told{Release: &ledger.Release{Pass: req.Grant, Seq: int64(req.Seq), Entry: fmt.Sprint(req.Entry),
 		Call: req.Call, Cell: req.Cell, Worker: req.Worker, Account: req.Account}}
 	l := s.liveOf(req.Grant)
@@ -144,10 +148,10 @@ func (l *live) take(of *reports) *reports {
 
 // write writes what of the call is to be written, if that still is of.
 func (s *Sentinel) write(l *live, of *reports) {
-	s.writeTold(context.WithoutCancel(s.lifetime), l, l.take(of))
+	s.writeReports(context.WithoutCancel(s.lifetime), l, l.take(of))
 }
 
-func (s *Sentinel) writeTold(ctx context.Context, l *live, r *reports) {
+func (s *Sentinel) writeReports(ctx context.Context, l *live, r *reports) {
 	if len(r.list) == 0 {
 		return
 	}

@@ -23,7 +23,7 @@ import (
 // answered at once, like a connection.
 //
 // An attacker in the cell chooses everything in it. One in the cell's egress can say of its own cell's requests what it likes,
-// and have sent what sentinel would allow that cell; the credential it gets for a request that was allowed, and that once.
+// and have sent what sentinel would allow that cell; the credential it gets when a request was allowed within the last seconds.
 func (s *Sentinel) request(ctx context.Context, c *daemon.Call, req *wire.RequestReq) (*wire.RequestResp, error) {
 	w := &wanted{cell: c.Peer.Of, program: short(req.Task.Program), pid: req.Task.PID}
 	resp, err := s.judgeRequest(ctx, w, req)
@@ -33,9 +33,10 @@ func (s *Sentinel) request(ctx context.Context, c *daemon.Call, req *wire.Reques
 	e := asError(s.log, err)
 	r := ledger.Refusal{By: "sentinel", Cell: w.cell, Reason: string(e.Code), Next: e.Next}
 	host, what := orElse(w.target.Host(), short(req.Name)), clip(req.Method+" "+req.Path, 120)
-	if s.conns.mayName(w.cell, fmt.Sprint(host, " ", req.Port, " ", e.Code, " ", what)) && s.mayRecord(netAllowance(w.cell), connectCost) {
-		r.Host, r.Call = host, w.card
-		r.Detail = fmt.Sprintf("%s, port %d: %s", what, req.Port, clip(e.Reason, 200))
+	detail := fmt.Sprintf("%s, port %d: %s", what, req.Port, clip(e.Reason, 200))
+	if s.conns.mayName(w.cell, fmt.Sprint(host, " ", req.Port, " ", e.Code, " ", what)) &&
+		s.mayRecord(netAllowance(w.cell), connectCost+written(detail)) {
+		r.Host, r.Call, r.Detail = host, w.card, detail
 		r.More = connectDetails{Program: w.program, PID: w.pid}
 	}
 	if err := s.ledger.Refused(ctx, r); err != nil {
@@ -145,7 +146,7 @@ func (s *Sentinel) classify(a *asking, w *wanted) error {
 }
 
 // letRequest puts an allowed request on the record and answers it. Alike ones share the line and the id, but for those that
-// take a use of a grant. With a surrogate, authd gets a grant for that one request.
+// take a use of a grant. With a surrogate, authd has a grant with a use for it.
 func (s *Sentinel) letRequest(ctx context.Context, a *asking, d *policy.Decision) (*wire.RequestResp, error) {
 	w, f := &a.wanted, &a.facts
 	asked := append([]string{f.Method, f.Path, f.Query, f.Route, f.Class, f.Model}, f.Does...)
@@ -185,7 +186,7 @@ func (s *Sentinel) letRequest(ctx context.Context, a *asking, d *policy.Decision
 	if a.issue != nil {
 		resp.Under = append(resp.Under, a.issue.ID)
 		var err error
-		if resp.Grant, err = s.grantRequest(ctx, a, g.id); err != nil {
+		if resp.Grant, err = s.grantRequest(ctx, a, d.Grant != ""); err != nil {
 			return nil, err
 		}
 	}
@@ -202,37 +203,30 @@ func (s *Sentinel) grantEnded(id string) bool {
 	})
 }
 
-// requestFor is how long a request may take from its decision until its credential is resolved: authd wants an end.
+// requestFor is how long a grant for requests lives at authd, which wants an end; it wants them resolved much sooner
+// (grants.BorrowWithin).
 const requestFor = 2 * time.Minute
 
-// grantRequest gives authd the grant for one request with a surrogate, and returns its name.
-func (s *Sentinel) grantRequest(ctx context.Context, a *asking, id string) (string, error) {
-	acc, err := s.usable(a.issue)
+// grantRequest takes a use of a grant at authd for one request with a surrogate, and returns the grant's name.
+func (s *Sentinel) grantRequest(ctx context.Context, a *asking, alone bool) (string, error) {
+	grant, err := s.passTo(ctx, a.issue, a.target, alone)
 	if err != nil {
 		return "", err
 	}
-	g := &wire.GrantReq{Grant: s.newPass(), Call: id, Issue: a.issue.ID, Cell: a.cell, Session: a.facts.Session, Account: acc.Name,
-		Generation: acc.Generation, Digest: acc.Digest, Unix: time.Now().Add(requestFor).Unix(),
-		Entries: []wire.Entry{{Name: a.facts.Route, Scheme: "https", Host: a.target.Name, Port: int(a.target.Port), Method: a.facts.Method,
-			Path: a.facts.Path, Uses: 1, Credential: true}}}
-	if err := s.authd.Call(ctx, "grant", g, &wire.Empty{}); err != nil {
-		return "", err
-	}
 	// Who revokes the surrogate ends what authd has of it; what came to authd after that is ended here.
+	err = s.stopped(a.cell)
 	if now := s.issuedFor(a.cell, a.target); now.id() != a.issue.ID {
-		if err := s.voidGrant(context.WithoutCancel(ctx), g.Grant); err != nil {
-			s.log.Warn("a grant could not be voided", "surrogate", a.issue.Name, "err", err.Error())
-		}
-		return "", wire.Refuse(wire.CodeRevoked, "the surrogate was taken back", "")
+		err = wire.Refuse(wire.CodeRevoked, "the surrogate was taken back", "")
 	}
-	if err := s.stopped(a.cell); err != nil {
-		if err := s.voidGrant(context.WithoutCancel(ctx), g.Grant); err != nil {
+	if err != nil {
+		if err := s.voidGrant(context.WithoutCancel(ctx), grant); err != nil {
 			s.log.Warn("a grant could not be voided", "surrogate", a.issue.Name, "err", err.Error())
 		}
+		s.passes.forget(a.cell)
 		return "", err
 	}
 	s.useIssue(a.issue.ID)
-	return g.Grant, nil
+	return grant, nil
 }
 
 func (s *Sentinel) writeRequest(ctx context.Context, g *alike, a *asking, d *policy.Decision) error {

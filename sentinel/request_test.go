@@ -3,6 +3,7 @@
 package sentinel
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -215,8 +216,8 @@ func TestASurrogatesConnection(t *testing.T) {
 	}
 }
 
-// TestRequestsWithASurrogate: a read goes with a grant at authd for that one request and no other; a change asks, once, and goes
-// once when it is approved; what no route names is refused.
+// TestRequestsWithASurrogate: a read goes with a use of a grant at authd; a change asks, once, and goes once when it is approved, with
+// a grant at authd of its own; what no route names is refused.
 func TestRequestsWithASurrogate(t *testing.T) {
 	s, a, _, send := chatRig(t, "")
 	is := s.issueNamed("work", "chat")
@@ -231,8 +232,7 @@ func TestRequestsWithASurrogate(t *testing.T) {
 	if len(g.Entries) != 1 || g.Grant != r.Grant || g.Issue != is.ID || g.Cell != "work" || g.Account != "chat" || g.Generation != 3 || g.Worker != "" {
 		t.Fatalf("%+v", g)
 	}
-	if x := g.Entries[0]; x.Scheme != "https" || x.Host != "chat.example" || x.Port != 443 || x.Method != "GET" || x.Path != "/api/users/me" ||
-		!x.Credential || x.Uses != 1 || x.AnyPath || x.Follow != "" {
+	if x := g.Entries[0]; x.Scheme != "https" || x.Host != "chat.example" || x.Port != 443 || !x.Credential || x.Uses != 1 || x.AnyPath || x.Follow != "" {
 		t.Errorf("%+v", x)
 	}
 	again, e := send("GET", "/api/users/me")
@@ -282,6 +282,101 @@ func TestRequestsWithASurrogate(t *testing.T) {
 	}
 	if v, err := s.ledger.Verify(t.Context(), nil); err != nil || len(v.Findings) > 0 {
 		t.Errorf("the record is not whole: %+v, %v", v, err)
+	}
+}
+
+// TestPasses: requests in a row cost authd fewer and fewer questions, and each has a use of a grant all the same. What ends a grant
+// there has the next request ask anew.
+func TestPasses(t *testing.T) {
+	s, a, _, send := chatRig(t, "")
+	uses, given := map[string]int{}, map[string]int{}
+	read := func() string {
+		t.Helper()
+		r, e := send("GET", "/api/users/me")
+		if e != nil {
+			t.Fatal(e)
+		}
+		given[r.Grant]++
+		return r.Grant
+	}
+	for range 200 {
+		read()
+	}
+	asked := a.of(t, "grant")
+	for _, m := range asked {
+		var g wire.GrantReq
+		if err := wire.Unmarshal(m.Body, &g); err != nil {
+			t.Fatal(err)
+		}
+		uses[g.Grant] = g.Entries[0].Uses
+	}
+	if len(asked) != 9 { // 1, 2, 4 ... 64, 64, 64
+		t.Errorf("authd was asked %d times for 200 requests: %v", len(asked), uses)
+	}
+	for g, n := range given {
+		if n > uses[g] {
+			t.Errorf("a grant of %d uses was given %d times", uses[g], n)
+		}
+	}
+	is := s.issueNamed("work", "chat")
+	for what, end := range map[string]func(){
+		"its time": func() {
+			s.passes.of(passKey{"work", is.ID, policy.Target{Name: "chat.example", Port: 443}}).made = time.Now().Add(-passFor)
+		},
+		"a stop and a start": func() {
+			_, err := s.stop(t.Context(), ada(), &wire.StopReq{Cell: "work"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, e := send("GET", "/api/users/me"); e == nil || e.Code != wire.CodeStopped {
+				t.Errorf("while it is stopped: %v", e)
+			}
+			r, err := s.stop(t.Context(), ada(), &wire.StopReq{Cell: "work", Resume: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			shown, err := s.show(t.Context(), ada(), &wire.CallRef{Call: r.Widening})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.decideCard(t.Context(), ada(), &wire.DecideCardReq{ID: r.Widening, Hash: shown.Card.Hash, Approve: true}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"another authd": func() { s.instance = "another" },
+	} {
+		old := read()
+		end()
+		if now := read(); now == old {
+			t.Errorf("after %s the same grant is given", what)
+		}
+	}
+}
+
+// TestReleasesOfACell: each credential that goes out is counted on the record, in one line for many, and in none twice.
+func TestReleasesOfACell(t *testing.T) {
+	s, _, _, send := chatRig(t, "")
+	r, e := send("GET", "/api/users/me")
+	if e != nil {
+		t.Fatal(e)
+	}
+	is := s.issueNamed("work", "chat")
+	var wait []func(context.Context) error
+	for _, seq := range []uint64{1, 2, 3, 2} {
+		wait = append(wait, s.issueReleased(&wire.ReleasedReq{Seq: seq, Grant: r.Grant, Call: is.ID, Cell: "work", Account: "chat"}))
+	}
+	if _, err := s.released(t.Context(), new(daemon.Call), &wire.ReleasedReq{Seq: 4, Grant: r.Grant, Call: is.ID, Cell: "work",
+		Account: "chat"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, durable := range wait {
+		if err := durable(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := s.lines(t, ledger.EvReleased)
+	if len(got) != 1 || !strings.Contains(got[0], `"releases":4`) || !strings.Contains(got[0], is.ID) {
+		t.Errorf("%q", got)
 	}
 }
 

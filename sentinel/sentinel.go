@@ -58,6 +58,7 @@ type Sentinel struct {
 
 	issues  atomic.Pointer[map[string]*issued] // custom surrogates by "cell/name", see surrogates.go
 	issuing sync.Mutex                         // held while one is issued or taken back
+	passes  passes
 
 	halted atomic.Pointer[map[string]string] // stops that are not on record yet: by whom, by key of the setting; or nil
 

@@ -3,6 +3,7 @@
 package sentinel
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -273,7 +274,17 @@ func TestASurrogateThatIsOver(t *testing.T) {
 	if _, e := send("GET", "/api/users/me"); e == nil {
 		t.Error("a request after its end")
 	}
-	s.endOver(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.expire(ctx) // which looks once a second
+	}()
+	for end := time.Now().Add(10 * time.Second); len(s.allIssued()) != 0 && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	cancel()
+	<-ended
 	if !slices.Contains(a.revoked(t), is.ID) || len(s.allIssued()) != 0 {
 		t.Errorf("%v, %v", a.revoked(t), s.allIssued())
 	}

@@ -51,6 +51,7 @@ func (s *Sentinel) stop(ctx context.Context, c *daemon.Call, req *wire.StopReq) 
 	} else {
 		r.Lines = append(r.Lines, fmt.Sprintf("authd voided %d live grants", len(ended.Grants)))
 	}
+	s.passes.forget(req.Cell)
 	s.mu.Lock()
 	var running []*live
 	for _, l := range s.live {

@@ -12,12 +12,12 @@
 //	granted --Borrow--> borrowed --Resolve, once a use--> borrowed
 //	granted, borrowed --Revoke, Void, expiry--> gone
 //
-// A grant with an Issue is for one request of a cell's own, which carries a custom surrogate: one that was minted under that issue
-// for that cell and account. A cell holds its surrogates for long, so each of their requests has a grant of its own, and a
-// taken-over egress of a cell can have nothing resolved that sentinel did not allow that cell just now. Neither kind of egress
-// reaches the grants of the other.
+// A grant with an Issue is for requests of a cell's own, which carry a custom surrogate: one that was minted under that issue
+// for that cell and account. A cell holds its surrogates for long, so each of their requests takes a use of a grant that sentinel made
+// within the last seconds, and a taken-over egress of a cell can have nothing resolved for a cell that was allowed nothing just now.
+// Neither kind of egress reaches the grants of the other.
 //
-//	granted --ResolveIssued--> gone
+//	granted --ResolveIssued, once a use--> granted --the last--> gone
 package grants
 
 import (
@@ -40,6 +40,8 @@ const (
 	MaxGrants  = 4096
 	MaxEntries = 64
 	MaxUses    = 10000
+	// MaxIssuedUses is MaxUses of an issue's.
+	MaxIssuedUses = 64
 	// MaxIssued and MaxOfCell bound those of issues, of all cells and of one: a cell that has its requests allowed and goes away before
 	// they are resolved, or sends what only looks like a surrogate, must not keep others, or workers, from theirs.
 	MaxIssued = MaxGrants / 4 * 3
@@ -197,8 +199,8 @@ func validate(now Now, req *wire.GrantReq) error {
 		return malformed("the grant's or the call's name is too short or too long")
 	case req.Issue != "" && (req.Worker != "" || req.Cell == ""):
 		return malformed("the grant of an issue names a worker, or no cell")
-	case req.Issue != "" && (len(req.Entries) != 1 || req.Entries[0].Uses != 1 || !req.Entries[0].Credential):
-		return malformed("the grant of an issue is not for one request with the credential")
+	case req.Issue != "" && (len(req.Entries) != 1 || req.Entries[0].Uses > MaxIssuedUses || !req.Entries[0].Credential):
+		return malformed("the grant of an issue is not for requests with the credential, or for too many")
 	case req.Issue == "" && (req.Worker == "" || (req.Cell == "") != (req.Session == "")):
 		return malformed("the grant names no worker, or half a caller")
 	case life <= 0 || life > MaxLife:
@@ -358,12 +360,13 @@ func (t *Table) ResolveIssued(
 		return wire.ResolveResp{}, err
 	}
 	issue := &store.Issue{ID: g.Issue, Cell: cell, Account: account.Name, Generation: account.Generation, Digest: account.Digest}
-	if !surrogate.Marked([]byte(req.Surrogate)) || !minted(issue, presented) {
-		t.drop(g) // the one request that it was for has no credential, and goes nowhere
+	if g.used[0]++; g.used[0] == g.Entries[0].Uses {
+		t.drop(g)
+	}
+	if !surrogate.Marked([]byte(req.Surrogate)) || !minted(issue, presented) { // a use is gone: this request goes nowhere
 		return wire.ResolveResp{}, refuse(wire.CodeBadSurrogate, WhyNotMinted, "no surrogate that this cell has, or it has ended",
 			"get a new one: connector surrogate NAME")
 	}
-	t.drop(g)
 	return g.resolved(0, account), nil
 }
 

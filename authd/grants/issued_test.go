@@ -48,7 +48,9 @@ func TestAddOfAnIssue(t *testing.T) {
 		{"no cell", func(r *wire.GrantReq, _ *store.Account) { r.Cell = "" }, WhyMalformed},
 		{"two entries", func(r *wire.GrantReq, _ *store.Account) { r.Entries = slices.Repeat(r.Entries, 2) }, WhyMalformed},
 		{"no entry", func(r *wire.GrantReq, _ *store.Account) { r.Entries = nil }, WhyMalformed},
-		{"two uses", func(r *wire.GrantReq, _ *store.Account) { r.Entries[0].Uses = 2 }, WhyMalformed},
+		{"many uses", func(r *wire.GrantReq, _ *store.Account) { r.Entries[0].Uses = MaxIssuedUses }, ""},
+		{"too many uses", func(r *wire.GrantReq, _ *store.Account) { r.Entries[0].Uses = MaxIssuedUses + 1 }, WhyMalformed},
+		{"no use", func(r *wire.GrantReq, _ *store.Account) { r.Entries[0].Uses = 0 }, WhyMalformed},
 		{"without the credential", func(r *wire.GrantReq, _ *store.Account) { r.Entries[0].Credential = false }, WhyMalformed},
 		{"too long", func(r *wire.GrantReq, _ *store.Account) { r.Unix += 3600 }, WhyMalformed},
 		{"to another host", func(r *wire.GrantReq, _ *store.Account) { r.Entries[0].Host = "evil.test" }, WhyElsewhere},
@@ -189,6 +191,33 @@ func TestResolveIssuedExhaustively(t *testing.T) {
 		t.Errorf("%d resolved", done)
 	}
 	t.Logf("%d combinations refused", refused)
+}
+
+// A grant of an issue is resolved as often as it has uses. A guess at a surrogate takes one too: the request that it came with is
+// over.
+func TestIssuedUses(t *testing.T) {
+	value, err := surrogate.ShapeOf([]byte(token)).Mint(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, r := New(), issuedRequest()
+	r.Entries[0].Uses = 3
+	if err := table.Add(start, r, customAccount()); err != nil {
+		t.Fatal(err)
+	}
+	ask := wire.ResolveReq{Grant: r.Grant, Surrogate: string(value)}
+	for i, known := range []bool{true, false, true} {
+		_, err := table.ResolveIssued(start, "work", ask, customAccount(), func(*store.Issue, surrogate.Digest) bool { return known })
+		if known != (err == nil) || !known && why(err) != WhyNotMinted {
+			t.Errorf("use %d: %v", i, err)
+		}
+	}
+	if _, err := table.ResolveIssued(start, "work", ask, customAccount(), func(*store.Issue, surrogate.Digest) bool { return true }); why(err) != WhyNoGrant {
+		t.Errorf("one use more: %v", err)
+	}
+	if table.ofAll != 0 || len(table.grants) != 0 {
+		t.Errorf("kept: %v", table.grants)
+	}
 }
 
 // The two kinds of grants and the two kinds of egress: each way that is not its own is refused, and takes nothing away.

@@ -23,19 +23,23 @@ import (
 // Where things are on this machine. Tests of this package have them elsewhere.
 type places struct {
 	state string // /var/lib/doorward
+	own   string // /var/lib/private/doorward, where systemd puts the state of users that it makes anew; state has links into it
 	etc   string // /etc/doorward
 	creds string // /etc/credstore.encrypted
 	hosts string // /etc, of which a cell's tree gets some files
 	share string // /usr/share/doorward, the package's own files
 
-	cgroups  string // /sys/fs/cgroup
-	proc     string // /proc
-	runtimes string // /run/user
+	cgroups  string   // /sys/fs/cgroup
+	proc     string   // /proc
+	runtimes string   // /run/user
+	walls    []string // mounts that hold the walls around cells: /run/netns/doorward--canary, /run/doorward/bpf
 }
 
-var installed = places{state: "/var/lib/doorward", etc: "/etc/doorward", creds: "/etc/credstore.encrypted", hosts: "/etc",
+var installed = places{state: "/var/lib/doorward", own: "/var/lib/private/doorward", etc: "/etc/doorward",
+	creds: "/etc/credstore.encrypted", hosts: "/etc",
 	share:   "/usr/share/doorward",
-	cgroups: "/sys/fs/cgroup", proc: "/proc", runtimes: "/run/user"}
+	cgroups: "/sys/fs/cgroup", proc: "/proc", runtimes: "/run/user",
+	walls: []string{"/run/netns/doorward--canary", strings.TrimSuffix(wire.BPFDir, "/")}}
 
 func (p places) journal() string         { return filepath.Join(p.state, "setup.json") }
 func (p places) tree(cell string) string { return filepath.Join(p.state, "cells", cell) }
@@ -44,6 +48,9 @@ func (p places) policy() string          { return filepath.Join(p.etc, "policy",
 func (p places) aside() string           { return filepath.Join(p.state, "setup") } // what root alone is to reach
 func (p places) key(name string) string  { return filepath.Join(p.creds, "doorward."+name) }
 func (p places) stores() (dirs []string) { return []string{p.state + "/authd", p.state + "/sentinel"} }
+
+// kept is all that daemons keep: their stores, and of each cell's way out its names and its CA.
+func (p places) kept() (dirs []string) { return append(p.stores(), p.state+"/egress-cell", p.own) }
 
 // runner runs a program of the system with input on its stdin and returns what it said.
 type runner func(ctx context.Context, input []byte, name string, args ...string) (string, error)

@@ -395,7 +395,10 @@ func machine(t *testing.T, top string) *rig {
 		CheckAccount: func(*Account) error { return nil },
 		AddAccount: func(a *Account, _ int) error {
 			r.added = append(r.added, a.Name)
-			return errors.Join(os.MkdirAll(top+"/var/lib/doorward/authd", 0o700), r.cut())
+			way := top + "/var/lib/private/doorward/egress-cell/work" // as systemd has it of a user that it makes anew
+			return errors.Join(os.MkdirAll(top+"/var/lib/doorward/authd", 0o700), os.MkdirAll(way, 0o700),
+				os.MkdirAll(top+"/var/lib/doorward/egress-cell", 0o755), os.RemoveAll(top+"/var/lib/doorward/egress-cell/work"),
+				os.Symlink(way, top+"/var/lib/doorward/egress-cell/work"), r.cut())
 		},
 		Decide:        func(string, bool) error { return r.cut() },
 		Accounts:      func() ([]wire.Account, error) { return nil, r.cut() },
@@ -406,7 +409,7 @@ func machine(t *testing.T, top string) *rig {
 		InCell:        func(context.Context, string, []string) (string, int, error) { return "fine", 0, nil },
 	}
 	r.setup = &setup{Calls: calls, system: []string{top + "/usr/local/bin"}, j: &Journal{Version: version},
-		places: places{state: top + "/var/lib/doorward", etc: top + "/etc/doorward", creds: top + "/etc/credstore.encrypted",
+		places: places{state: top + "/var/lib/doorward", own: top + "/var/lib/private/doorward", etc: top + "/etc/doorward", creds: top + "/etc/credstore.encrypted",
 			hosts: top + "/etc", share: top + "/usr/share/doorward", cgroups: top + "/cgroup", proc: top + "/proc", runtimes: top + "/run/user"},
 		person: person{"ada", uid, gid, top + "/home/ada"}}
 	r.lookUp = func(string) (person, error) { return r.person, nil }
@@ -449,7 +452,7 @@ func machine(t *testing.T, top string) *rig {
 func populate(t *testing.T, top string) {
 	t.Helper()
 	home := top + "/home/ada"
-	for _, d := range []string{"/etc/doorward", "/var/lib", "/home/ada/engine", "/usr/local/bin"} {
+	for _, d := range []string{"/etc/doorward", "/var/lib/private", "/home/ada/engine", "/usr/local/bin"} {
 		if err := os.MkdirAll(top+d, 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -282,7 +282,7 @@ func (u *undoing) one(ctx context.Context, r *Record) error {
 	case opFile:
 		return errors.Join(gone(os.Remove(r.Path)), gone(os.Remove(halfWritten(r.Path))), os.RemoveAll(r.Path+".new"))
 	case opState:
-		for _, dir := range u.stores() {
+		for _, dir := range u.kept() {
 			if err := u.remove(dir); err != nil {
 				return err
 			}
@@ -326,19 +326,39 @@ func gone(err error) error {
 	return err
 }
 
-// stop stops cells, then sockets, then all else, as the package's removal does: a daemon that still dials another would
-// have systemd start that one again, which cancels the stop of its sockets. It stops them whatever the journal says, and
-// goes by the kernel's word: with a cell that lives nothing of a tree is touched.
+// stop stops cells, then timers and sockets, then all else, as the package's removal does: a timer that comes due, or a daemon that
+// still dials another, would have systemd start that one again, which cancels the stop of its sockets. It stops them whatever the
+// journal says, and goes by the kernel's word: with a cell that lives nothing of a tree is touched. The walls go last, when nothing
+// is left for them to hold.
 func (u *undoing) stop(ctx context.Context) error {
-	for _, what := range [][]string{{"stop", "doorward-cell@*.service"}, {"stop", "doorward-*.socket"}, {"stop", "doorward.target"},
-		{"stop", "doorward-*.service"}, {"stop", "doorward*.slice"}} {
+	for _, what := range [][]string{{"stop", "doorward-cell@*.service"}, {"stop", "doorward-*.timer"}, {"stop", "doorward-*.socket"},
+		{"stop", "doorward.target"}, {"stop", "doorward-*.service"}, {"stop", "doorward*.slice"}} {
 		if _, err := u.run(ctx, nil, "systemctl", what...); err != nil {
 			return err
 		}
 	}
 	_, _ = u.run(ctx, nil, "systemctl", "revert", "doorward-cell@"+u.j.Config.Cell+".service") // its limits of this boot
 	_, _ = u.run(ctx, nil, "systemctl", "reset-failed", "doorward*")                           // fails where there is none
-	return u.killed()
+	if err := u.killed(); err != nil {
+		return err
+	}
+	return u.unwall()
+}
+
+// unwall lets go of the walls, which the kernel then forgets.
+func (u *undoing) unwall() error {
+	for _, at := range u.walls {
+		if err := unix.Unmount(at, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			return wire.Refuse(wire.CodeUnavailable, fmt.Sprintf("let go of %s: %v", at, err),
+				"umount -l "+at+"; then the same command again")
+		}
+		if filepath.Base(filepath.Dir(at)) == "netns" { // a file that was made to mount a network on
+			if err := gone(os.Remove(at)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // disableAll has no unit of Doorward start by itself, whoever enabled it.
@@ -644,7 +664,7 @@ func (u *undoing) prune(in *os.Root, rel string) error {
 // purge removes what the daemons and the admin have made. A tree with what could not be given back stays, and the journal,
 // which knows of it.
 func (u *undoing) purge() error {
-	paths := append(u.stores(), filepath.Join(u.etc, "cells"), u.key("store-key"), u.key("checkpoint-key"))
+	paths := append(u.kept(), filepath.Join(u.etc, "cells"), u.key("store-key"), u.key("checkpoint-key"))
 	if len(u.failed) == 0 {
 		paths = append(paths, u.state)
 	}

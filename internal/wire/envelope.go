@@ -69,10 +69,10 @@ type Leaf struct {
 // GrantReq is sentinel -> authd, verb grant: a call may use a credential. It lives in authd's memory only.
 type GrantReq struct {
 	Grant  string `msgpack:"g"`
-	Call   string `msgpack:"c"`
+	Call   string `msgpack:"c"` // with Issue that again
 	Worker string `msgpack:"w"` // vendor of the worker; empty with Issue
-	// Issue, in the place of Worker, is of a custom surrogate: the egress of Cell resolves one of those that were minted under
-	// it, for one request.
+	// Issue, in the place of Worker, is of a custom surrogate: the egress of Cell resolves those that were minted under it, for as
+	// many requests as the one entry has uses.
 	Issue      string  `msgpack:"u,omitempty"`
 	Cell       string  `msgpack:"l,omitempty"` // the caller; both empty: sentinel executes
 	Session    string  `msgpack:"s,omitempty"`

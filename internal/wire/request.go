@@ -36,7 +36,7 @@ type (
 	// RequestResp allows it. What is refused is an Error, whose reason the cell may read.
 	RequestResp struct {
 		ID string `msgpack:"i"` // of the decision, for sent
-		// Grant, where the request carries a surrogate, is what authd resolves it under: one request, once.
+		// Grant, where the request carries a surrogate, is what authd resolves it under, once.
 		Grant string `msgpack:"g,omitempty"`
 		// Under are what the request goes by besides policy: the surrogate's issue and a person's grant. `cut` with one of them
 		// as GrantRef.Grant ends its connection.

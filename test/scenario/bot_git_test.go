@@ -310,7 +310,7 @@ func TestHT03_ALargePackOfGit(t *testing.T) {
 	if err := exec.Command("cmp", filepath.Join(g.dir, "large"), filepath.Join(back, "large")).Run(); err != nil {
 		t.Error("what was cloned is not what was pushed: ", err)
 	}
-	if grown := g.peak("egress@work") - before; grown > 32 {
-		t.Errorf("for a pack of %d MiB egress took %d MiB more than the %d before", size>>20, grown, before)
+	if peak := g.peak("egress@work"); peak > 256 || peak-before > 32 {
+		t.Errorf("for a pack of %d MiB egress took %d MiB, and %d before", size>>20, peak, before)
 	}
 }

@@ -28,11 +28,15 @@ func Root() (string, error) {
 }
 
 // Build brings build/ up to date by `make build`, once in the life of this process, and returns it. Several processes
-// may ask at once. DOORWARD_PREFIX names an installation to take instead.
-var Build = sync.OnceValues(func() (string, error) {
+// may ask at once. DOORWARD_PREFIX, as it is when Build is called, names an installation to take instead.
+var Build = func() (string, error) {
 	if prefix := os.Getenv("DOORWARD_PREFIX"); prefix != "" {
 		return filepath.Abs(prefix)
 	}
+	return build()
+}
+
+var build = sync.OnceValues(func() (string, error) {
 	root, err := Root()
 	if err != nil {
 		return "", err

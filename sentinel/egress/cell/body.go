@@ -101,8 +101,11 @@ func newBody(src *source, length int64) *body {
 
 func (b *body) done() bool { return b.next == partDone && len(b.held) == 0 }
 
-// waits says that to read more is to wait for the connection, as far as that is known.
-func (b *body) waits() bool { return len(b.held) == 0 && len(b.src.b) == 0 }
+// waits says that to read more is to wait for the connection, as far as that is known. While much comes the kernel is asked, so that
+// what is passed on goes in whole records.
+func (b *body) waits() bool {
+	return len(b.held) == 0 && len(b.src.b) == 0 && (b.full == nil || !b.src.comes())
+}
 
 // read gives what comes next: raw as it is framed, of which content is what it says. Both are good until the next call, or over,
 // which gives the buffer back.

@@ -10,6 +10,8 @@ import (
 	"net"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/doorward/doorward/internal/wire"
 )
 
@@ -71,10 +73,25 @@ func classify(b []byte, end bool) (f front, need int, err error) {
 // source reads a connection, and keeps what was read ahead of its use.
 type source struct {
 	c    net.Conn
-	most int    // bytes that b may have; 0 is maxFront
-	b    []byte // read and not used
-	err  error  // of the last read
-	used func() // told of each read that gave bytes
+	most int          // bytes that b may have; 0 is maxFront
+	b    []byte       // read and not used
+	err  error        // of the last read
+	used func()       // told of each read that gave bytes
+	sock *net.TCPConn // below c; nil: it is not known
+}
+
+// comes says that bytes are there which were not read yet. Of TLS it may be a part of a record, the rest of which is on its way.
+func (s *source) comes() bool {
+	if s.sock == nil {
+		return false
+	}
+	raw, err := s.sock.SyscallConn()
+	if err != nil {
+		return false
+	}
+	n := 0
+	_ = raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ) }) // SIOCINQ of tcp(7)
+	return err == nil && n > 0
 }
 
 // front reads until it is clear what comes next. io.EOF: nothing does. With wait, the time begins with the first byte.

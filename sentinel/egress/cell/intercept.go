@@ -91,7 +91,7 @@ func (k *conn) intercept(t target, a agreed, f front, resp *wire.ConnectResp) (a
 		s.serveH2(c)
 		return false
 	}
-	x := h1{s: s, down: c, src: &source{c: c}}
+	x := h1{s: s, down: c, src: &source{c: c, sock: s.k.down}}
 	_ = x.serve(agreed{to: a.to, begins: a.begins}, nil)
 	_ = c.Close()
 	return false

@@ -303,7 +303,7 @@ func (s *server) dial(ctx context.Context, protocols ...string) (*upstream, *str
 }
 
 func newUpstream(c net.Conn, sock *net.TCPConn) *upstream {
-	return &upstream{Conn: c, sock: sock, src: source{c: c, most: maxAnswerHead}}
+	return &upstream{Conn: c, sock: sock, src: source{c: c, most: maxAnswerHead, sock: sock}}
 }
 
 // CloseWrite ends our half.

@@ -205,7 +205,8 @@ func (s *session) overrides(field string) bool {
 
 // late says that a field must not come behind a body: some servers put those fields among the head's, which was judged without.
 func (s *session) late(field string) bool {
-	return slices.Contains(once, wire.Spelling(field)) || s.overrides(field)
+	return slices.Contains(once, wire.Spelling(field)) || s.overrides(field) ||
+		s.resp.Credential != nil && swap.Key(field, *s.resp.Credential)
 }
 
 // bodiless are methods whose request has no body that means anything (RFC 9110 9.3). Some servers act on one all the same, and
@@ -491,8 +492,46 @@ func untrue(name string) bool {
 	return false
 }
 
-// searchable says how a body can be searched that has a Content-Encoding: as it is, or unzipped.
-func searchable(coding string, code int) (zipped bool, e *wire.Error) {
+// uncharted is an Accept without wishes for an alphabet: an answer in one that cannot be searched is refused.
+func uncharted(accept string) string {
+	if !strings.Contains(strings.ToLower(accept), "charset") {
+		return accept
+	}
+	var out []string
+	for kind := range strings.SplitSeq(accept, ",") {
+		parts := slices.DeleteFunc(strings.Split(kind, ";"), func(p string) bool {
+			name, _, _ := strings.Cut(p, "=")
+			return strings.EqualFold(strings.TrimSpace(name), "charset")
+		})
+		out = append(out, strings.Join(parts, ";"))
+	}
+	return strings.Join(out, ",")
+}
+
+// charsets begin the names of those in which a byte of ASCII stands for itself, so that a credential in it can be found.
+var charsets = []string{"utf-8", "utf8", "us-ascii", "ascii", "iso-8859-", "iso8859-", "latin", "windows-125", "cp125", "windows-874",
+	"koi8-", "gb2312", "gbk", "gb18030", "big5", "euc-", "shift_jis", "shift-jis", "windows-31j", "macintosh", "tis-620"}
+
+// charset is what a Content-Type says of it that cannot be searched, or empty.
+func charset(media string) string {
+	for p := range strings.FieldsFuncSeq(media, func(r rune) bool { return r == ';' || r == ',' }) {
+		name, value, _ := strings.Cut(p, "=")
+		if !strings.EqualFold(strings.TrimSpace(name), "charset") {
+			continue
+		}
+		value = strings.ToLower(strings.Trim(strings.TrimSpace(value), `"'`))
+		if !slices.ContainsFunc(charsets, func(begin string) bool { return strings.HasPrefix(value, begin) }) {
+			return value[:min(len(value), 40)]
+		}
+	}
+	return ""
+}
+
+// searchable says how a body of that Content-Type can be searched that has a Content-Encoding: as it is, or unzipped.
+func searchable(coding, media string, code int) (zipped bool, e *wire.Error) {
+	if c := charset(media); c != "" {
+		return false, unsearchable("text in " + c)
+	}
 	switch strings.ToLower(strings.TrimSpace(coding)) {
 	case "", "identity":
 		return false, nil
