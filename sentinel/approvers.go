@@ -187,7 +187,8 @@ func (s *Sentinel) mayJoin(name string, credential []byte) error {
 		}
 	}
 	if len(all) >= maxApprovers {
-		return wire.Refuse(wire.CodeTooMany, fmt.Sprintf("%d approvers are the most", maxApprovers), "remove one: sudo doorward approver remove NAME")
+		return wire.Refuse(wire.CodeTooMany, fmt.Sprintf("%d approvers are the most", maxApprovers),
+			"remove one: sudo doorward approver remove NAME")
 	}
 	return nil
 }

@@ -341,7 +341,8 @@ func offerText(o *wire.Offer) ([]byte, error) {
 		case o.Card.Grantable != nil:
 			o.Card.Grantable = nil
 		default:
-			return nil, wire.Refuse(wire.CodeTooLarge, "the card is too large for a browser", "decide it at a terminal: doorward show "+o.Card.ID)
+			return nil, wire.Refuse(wire.CodeTooLarge, "the card is too large for a browser",
+				"decide it at a terminal: doorward show "+o.Card.ID)
 		}
 	}
 }

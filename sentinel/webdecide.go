@@ -58,8 +58,8 @@ func (s *Sentinel) webDecide(ctx context.Context, c *daemon.Call, req *wire.WebD
 	c.Peer = byPasskey(who.Name)
 	signed, r := wire.Signed(req.Items, expires), new(wire.WebDecided)
 	for i, d := range decisions {
-		got, err := s.decideAs(ctx, c, &wire.DecideCardReq{ID: req.Items[i].ID, Hash: d.Hash, Approve: d.Approve, Grant: d.Grant, Why: d.Why,
-			Stop: d.Stop}, evidence(who, &req.Items[i], signed, req.Assertion))
+		card := &wire.DecideCardReq{ID: req.Items[i].ID, Hash: d.Hash, Approve: d.Approve, Grant: d.Grant, Why: d.Why, Stop: d.Stop}
+		got, err := s.decideAs(ctx, c, card, evidence(who, &req.Items[i], signed, req.Assertion))
 		if err != nil {
 			r.Outcomes = append(r.Outcomes, wire.WebOutcome{Err: asError(s.log, err)})
 			continue
@@ -93,7 +93,8 @@ func readDecision(item *wire.WebDecision, shown *offer) (*wire.Decision, error) 
 	}
 	switch {
 	case item.ID != shown.card || len(d.Hash) == 0 || !bytes.Equal(d.Hash, shown.hash):
-		return nil, wire.Refuse(wire.CodeConflict, "a decision is about another card than the one that was shown", "look at the cards again")
+		return nil, wire.Refuse(wire.CodeConflict, "a decision is about another card than the one that was shown",
+			"look at the cards again")
 	case d.Approve && d.Stop, !d.Approve && d.Grant != nil:
 		return nil, wire.Refuse(wire.CodeBadArgument, "a decision says yes and no at once", "load the page again")
 	}

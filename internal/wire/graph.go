@@ -51,7 +51,8 @@ func Graph() []Edge {
 		{"sentinel", "cells", "cells/sentinel/sock", "cells-sentinel", []string{"freeze", "thaw"}, nil, 0o660},
 		{"cells", "sentinel", "sentinel/cells/sock", "sentinel-cells", []string{"session", "canary"}, nil, 0o660},
 		{"approvals", "sentinel", "sentinel/web/sock", "sentinel-web",
-			[]string{"login", "enrol", "pending", "show", "decide", "grants", "revoke", "stop", "session", "history", "events"}, nil, 0o660},
+			[]string{"login", "enrol", "pending", "show", "decide", "grants", "revoke", "stop", "session", "history", "events"},
+			nil, 0o660},
 	}
 }
 

@@ -127,7 +127,8 @@ func (a *Assertion) Verify(k *Key, place Place, challenge []byte) (count uint32,
 
 // check holds what the browser and the authenticator say of themselves to the place and the challenge. The library takes an origin
 // in other spellings too; here it is exact.
-func (place Place) check(c *protocol.CollectedClientData, auth *protocol.AuthenticatorData, want protocol.CeremonyType, challenge []byte) error {
+func (place Place) check(c *protocol.CollectedClientData, auth *protocol.AuthenticatorData, want protocol.CeremonyType,
+	challenge []byte) error {
 	rp := sha256.Sum256([]byte(place.RP))
 	switch {
 	case c.Type != want:

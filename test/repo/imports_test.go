@@ -279,7 +279,7 @@ func TestBinariesLinkOnlyWhatTheirTrustLevelNeeds(t *testing.T) {
 }
 
 // Sentinel links net/http, since the library that reads passkeys has handlers for it (docs/decisions/0013). Nothing of ours in there
-// uses it, what of that library fetches is not linked, and the unit has no network and no socket but Unix ones.
+// uses it, of that library only the readers are linked and what they pull in, and the unit has no network and no socket but Unix ones.
 func TestSentinelLinksHTTPAndSpeaksNone(t *testing.T) {
 	linked := deps(t, "cmd/sentinel")
 	if !slices.Contains(linked, "net/http") {

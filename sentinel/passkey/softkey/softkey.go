@@ -81,7 +81,8 @@ func (k *Key) making(typ string, at passkey.Place, challenge []byte, flags byte,
 		k.Count++
 	}
 	alg, _ := k.cose()
-	m := &Making{Type: typ, Challenge: challenge, Origin: at.Origin, RP: at.RP, Flags: flags, Count: k.Count, Alg: alg, Raw: k.ID, Handle: k.User}
+	m := &Making{Type: typ, Challenge: challenge, Origin: at.Origin, RP: at.RP, Flags: flags, Count: k.Count, Alg: alg, Raw: k.ID,
+		Handle: k.User}
 	for _, lie := range lies {
 		lie(m)
 	}
