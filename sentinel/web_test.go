@@ -384,6 +384,11 @@ func TestWhatNoPasskeySignedIsRefused(t *testing.T) {
 			i.Nonce, i.ID = o.Nonce, o.Card.ID
 			return b.signs([]wire.WebDecision{i}, []int64{o.Expires})
 		}, false},
+		{"a no to A, sent as one to B", wire.CodeConflict, func(b *browser, o, p *wire.Offer) *wire.WebDecideReq {
+			r := b.signs([]wire.WebDecision{b.item(o, wire.Decision{})}, []int64{o.Expires})
+			r.Items[0].ID = p.Card.ID // which the challenge does not cover
+			return r
+		}, false},
 		{"signed for A, sent for B", wire.CodeNotAllowed, func(b *browser, o, p *wire.Offer) *wire.WebDecideReq {
 			r := b.approving(o)
 			r.Items = []wire.WebDecision{b.item(p, wire.Decision{Approve: true})}
@@ -640,6 +645,10 @@ func TestARemovedApprover(t *testing.T) {
 	}
 	if _, err := s.approvers(t.Context(), root(), &wire.ApproversReq{Op: "remove", Name: "ann"}); codeOf(err) != wire.CodeNotFound {
 		t.Errorf("removed twice: %v", err)
+	}
+	s.enrolled(t, "ann") // another of that name
+	if _, ok := s.viewer(ann.session); ok {
+		t.Error("the session of the one before lives again")
 	}
 }
 
