@@ -4,6 +4,7 @@ package sentinel
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/sha256"
@@ -11,6 +12,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"math/big"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -23,6 +25,7 @@ import (
 	"github.com/doorward/doorward/internal/approver"
 	"github.com/doorward/doorward/internal/daemon"
 	"github.com/doorward/doorward/internal/peer"
+	"github.com/doorward/doorward/internal/peer/peertest"
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/sentinel/ledger"
 	"github.com/doorward/doorward/sentinel/passkey"
@@ -1002,6 +1005,66 @@ func TestALongCardFits(t *testing.T) {
 	o = wire.Offer{Card: wire.Card{ID: "c2", Facts: []string{strings.Repeat("\x01", wire.MaxFrame)}}}
 	if _, err := s.sign(&o); codeOf(err) != wire.CodeTooLarge {
 		t.Errorf("%v", err)
+	}
+}
+
+// On the socket approvals is served, and nobody else is: not a person, not another daemon, nor a cell.
+func TestOnlyApprovalsAsks(t *testing.T) {
+	s := newWard(t)
+	b := s.signedIn(t, "ada")
+	id := s.asks(t, "work")
+	serve := func(who peertest.As) *daemon.Client {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), "s")
+		ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		srv := &daemon.Server{Name: "sentinel-web", Listener: peer.NewListener(ln, who, func(error) {}), Log: discard(), Verbs: s.webVerbs()}
+		ctx, stop := context.WithCancel(t.Context())
+		over := make(chan error, 1)
+		go func() { over <- srv.Serve(ctx) }()
+		c := &daemon.Client{Path: path, Name: "sentinel", Log: discard()}
+		t.Cleanup(func() {
+			c.Close()
+			stop()
+			if err := <-over; err != nil {
+				t.Error(err)
+			}
+		})
+		return c
+	}
+	for name, who := range map[string]peertest.As{"a person": peertest.Person(1000), "root": peertest.Person(0), "page": peertest.Daemon("page"),
+		"egress": peertest.Daemon("egress"), "a worker": peertest.Worker("approvals"), "a cell": peertest.Cell("approvals", "payload")} {
+		ctx, stop := context.WithTimeout(t.Context(), 2*time.Second)
+		if err := serve(who).Call(ctx, "login", &wire.WebReq[wire.LoginReq]{}, new(wire.LoginResp)); err == nil {
+			t.Errorf("%s is answered", name)
+		}
+		stop()
+	}
+	c := serve(peertest.Daemon("approvals"))
+	ask := func(verb string, req, resp any) {
+		t.Helper()
+		if err := c.Call(t.Context(), verb, req, resp); err != nil {
+			t.Errorf("%s: %v", verb, err)
+		}
+	}
+	ask("login", &wire.WebReq[wire.LoginReq]{}, new(wire.LoginResp))
+	ask("pending", &wire.WebReq[wire.ListFrom]{Session: b.session}, new(wire.PendingResp))
+	ask("grants", &wire.WebReq[wire.ListFrom]{Session: b.session}, new(wire.GrantsResp))
+	ask("session", &wire.WebReq[wire.SessionReq]{Session: b.session}, new(wire.SessionResp))
+	ask("history", &wire.WebReq[wire.AuditReq]{Session: b.session, Body: wire.AuditReq{Op: "show", ID: id}}, new(wire.AuditResp))
+	ask("events", &wire.WebReq[wire.WatchReq]{Session: b.session}, new(wire.WatchResp))
+	var shown wire.WebShown
+	ask("show", &wire.WebReq[wire.CallRef]{Session: b.session, Body: wire.CallRef{Call: id}}, &shown)
+	var o wire.Offer
+	if err := json.Unmarshal(shown.Signed, &o); err != nil {
+		t.Fatal(err)
+	}
+	var r wire.WebDecided
+	ask("decide", &wire.WebReq[wire.WebDecideReq]{Session: b.session, Body: *b.approving(&o)}, &r)
+	if !done(&r, nil) {
+		t.Errorf("%+v", r)
 	}
 }
 
