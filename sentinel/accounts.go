@@ -94,6 +94,7 @@ func (s *Sentinel) compare(ctx context.Context, checkpoint []byte) (unknown []le
 		return nil
 	}
 	s.voidSurrogates(ctx, "the record was put back")
+	s.voidApprovers(ctx, "the record was put back")
 	for _, c := range calls {
 		s.changed(c)
 		if c.State == ledger.Unknown {

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -115,9 +116,18 @@ func (s *Sentinel) show(ctx context.Context, _ *daemon.Call, req *wire.CallRef) 
 	return &wire.ShowResp{Card: k}, nil
 }
 
-// decideCard is a person's yes or no at a terminal. A yes is over the hash of what was shown; the bytes that run are
-// those the hash is over.
+// decideCard is a person's yes or no at a terminal.
 func (s *Sentinel) decideCard(ctx context.Context, c *daemon.Call, req *wire.DecideCardReq) (*wire.DecideCardResp, error) {
+	if req.Approve && !s.policy.Load().Limits().TerminalApprovals {
+		return nil, wire.Refuse(wire.CodeNotAllowed, "limits.toml switches approvals at a terminal off", "")
+	}
+	return s.decideAs(ctx, c, req, nil)
+}
+
+// decideAs does what a person decided, at a terminal or by a passkey. A yes is over the hash of what was shown; the bytes that run are
+// those the hash is over. evidence, which may be nil, goes into the record of a yes.
+func (s *Sentinel) decideAs(ctx context.Context, c *daemon.Call, req *wire.DecideCardReq, evidence map[string]string,
+) (*wire.DecideCardResp, error) {
 	by := actor(c.Peer)
 	if !req.Approve {
 		got, err := s.ledger.Deny(ctx, req.ID, by, req.Why)
@@ -138,13 +148,11 @@ func (s *Sentinel) decideCard(ctx context.Context, c *daemon.Call, req *wire.Dec
 		return &wire.DecideCardResp{State: wire.State(got.State)}, nil
 	}
 	set := s.policy.Load()
-	if !set.Limits().TerminalApprovals {
-		return nil, wire.Refuse(wire.CodeNotAllowed, "limits.toml switches approvals at a terminal off", "")
-	}
 	call, err := s.ledger.Call(ctx, req.ID)
 	if err != nil {
 		return nil, s.ledgerError(err)
 	}
+	details := maps.Clone(evidence)
 	a := ledger.Approval{ID: req.ID, By: by, Hash: hex.EncodeToString(req.Hash), Scope: ledger.KindOnce}
 	switch {
 	case call.Connector == self && asksFirst(call.Method):
@@ -171,7 +179,13 @@ func (s *Sentinel) decideCard(ctx context.Context, c *daemon.Call, req *wire.Dec
 		if a.Grant, err = asKept(&g, call.Login, call.Meaning, call.Sensitive, s.ledger.Now()); err != nil {
 			return nil, err
 		}
-		a.Scope, a.Details = g.Kind, map[string]string{"grant": g.Sentence}
+		if a.Scope = g.Kind; details == nil {
+			details = map[string]string{}
+		}
+		details["grant"] = g.Sentence
+	}
+	if details != nil {
+		a.Details = details
 	}
 	got, err := s.ledger.Approve(ctx, a)
 	if err != nil {

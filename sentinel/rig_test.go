@@ -52,6 +52,9 @@ func newSentinel(t *testing.T) *Sentinel {
 	}
 	t.Cleanup(func() { _ = l.Close() })
 	s.ledger = l
+	if s.web, err = newWeb(key.Seed()); err != nil {
+		t.Fatal(err)
+	}
 	sealing, err := spool.DeriveKey(key.Seed())
 	if err != nil {
 		t.Fatal(err)

@@ -56,6 +56,8 @@ type Sentinel struct {
 	means     sync.Map                 // *describe.Method: its meaning, hex
 	undecided atomic.Pointer[[]string] // methods that ask since they have changed, "vendor method"; nil: none
 
+	web *web // what browsers have
+
 	issues  atomic.Pointer[map[string]*issued] // custom surrogates by "cell/name", see surrogates.go
 	issuing sync.Mutex                         // held while one is issued or taken back
 	passes  passes
@@ -125,6 +127,9 @@ func Run(ctx context.Context, p *daemon.Process) error {
 	}
 	defer l.Close()
 	s.ledger = l
+	if s.web, err = newWeb(seed.Reveal()); err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
 	s.loadSurrogates()
 	s.rememberTainted()
 	s.orphans = found.Executing
@@ -134,6 +139,7 @@ func Run(ctx context.Context, p *daemon.Process) error {
 			return fmt.Errorf("start: %w", err)
 		}
 		s.voidSurrogates(ctx, found.Suspect)
+		s.voidApprovers(ctx, found.Suspect)
 	}
 	sealing, err := spool.DeriveKey(seed.Reveal())
 	if err != nil {
@@ -199,7 +205,9 @@ func (s *Sentinel) servers(p *daemon.Process) ([]*daemon.Server, error) {
 			daemon.On("why", peer.Persons, s.why),
 			daemon.On("taint", peer.Persons, s.taint),
 			daemon.On("surrogate", peer.Persons, s.personSurrogate),
+			daemon.On("approvers", peer.Persons, s.approvers),
 		},
+		"sentinel-web": s.webVerbs(),
 	}
 	var out []*daemon.Server
 	for name, verbs := range tables {

@@ -35,9 +35,20 @@ func approvalHash(call, bound wire.Digest, decision, mark string) wire.Digest {
 	return wire.Sum(bytes.Join([][]byte{[]byte("doorward approval 1"), call[:], bound[:], []byte(decision), []byte(mark)}, []byte{0}))
 }
 
+// passkeyUnit marks an identity as that of a passkey. The kernel proves none such: a person whom it proved has no unit.
+const passkeyUnit = "passkey"
+
+// byPasskey is the caller of what an approver's browser asks, or its passkey signed.
+func byPasskey(name string) peer.Identity {
+	return peer.Identity{Kind: peer.Person, Unit: passkeyUnit, Name: name}
+}
+
 // actor names a caller in the record.
 func actor(id peer.Identity) string {
-	if id.Kind == peer.Person {
+	switch {
+	case id.Kind == peer.Person && id.Unit == passkeyUnit:
+		return "passkey:" + id.Name
+	case id.Kind == peer.Person:
 		return fmt.Sprintf("person:%d", id.UID)
 	}
 	return "cell:" + id.Name

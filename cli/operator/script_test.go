@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
@@ -261,6 +262,17 @@ func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 			return &wire.PersonSurrogateResp{Lines: []string{"its live traffic is cut"}}, nil, nil
 		}
 		return &wire.PersonSurrogateResp{Widening: "w2"}, nil, nil
+	case "approvers":
+		q := read[wire.ApproversReq](m)
+		s.note("approvers %s %s", q.Op, q.Name)
+		r := &wire.ApproversResp{}
+		if q.Op == "add" {
+			r.Link, r.Until = "https://ward.example.org:8440/#enrol=i1&code=abc&key=def", time.Now().Add(15*time.Minute).Unix()
+		}
+		if len(w) > 0 {
+			s.file(w[0], &r.Approvers)
+		}
+		return r, nil, nil
 	case "session":
 		return &wire.SessionResp{Sessions: []wire.Session{{Cell: "main", Name: "s1", Attended: true, Began: 1900000000}}},
 			nil, nil

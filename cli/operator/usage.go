@@ -88,8 +88,8 @@ func helpCmd() *cobra.Command {
 
 // wordsOf is what the words in capitals of a Use line stands for.
 var wordsOf = map[string]string{"ID": "the ID of one call", "NAME": "the NAME of an account", "NEW": "its NEW name",
-	"CONNECTOR": "a CONNECTOR",
-	"FILE":      "the name of a new FILE", "CELL": "the name of a CELL", "SESSION": "the name of a SESSION", "GRANT": "the ID of a GRANT",
+	"CONNECTOR": "a CONNECTOR", "APPROVER": "the name of an APPROVER",
+	"FILE": "the name of a new FILE", "CELL": "the name of a CELL", "SESSION": "the name of a SESSION", "GRANT": "the ID of a GRANT",
 	"ID|HOST": "the ID of a call, or a HOST"}
 
 // words holds a command's words to its Use line: "show ID", "why [ID|HOST]".

@@ -43,13 +43,16 @@ func Graph() []Edge {
 		{"egress", "sentinel", "sentinel/egress/sock", "sentinel-egress", []string{"sent", "connect", "request"}, nil, 0o660},
 		{"doorward", "sentinel", "approve/sock", "approve",
 			[]string{"pending", "show", "decide", "watch", "grants", "revoke", "stop", "policy", "session", "check",
-				"audit", "why", "taint", "surrogate"}, nil, 0o660},
+				"audit", "why", "taint", "surrogate", "approvers"}, nil, 0o660},
 		{"doorward", "authd", "authd/admin/sock", "authd-admin",
 			[]string{"unlock", "add", "list", "rename", "remove"}, nil, 0o660},
 		{"doorward", "cells", "cells/person/sock", "cells-person",
 			[]string{"list", "start", "stop", "freeze", "run"}, nil, 0o660},
 		{"sentinel", "cells", "cells/sentinel/sock", "cells-sentinel", []string{"freeze", "thaw"}, nil, 0o660},
 		{"cells", "sentinel", "sentinel/cells/sock", "sentinel-cells", []string{"session", "canary"}, nil, 0o660},
+		{"approvals", "sentinel", "sentinel/web/sock", "sentinel-web",
+			[]string{"login", "enrol", "pending", "show", "decide", "grants", "revoke", "stop", "session", "history", "events"},
+			nil, 0o660},
 	}
 }
 
@@ -65,6 +68,7 @@ const (
 	PathSentinelWorker = RunDir + "sentinel/worker/sock"
 	PathSentinelEgress = RunDir + "sentinel/egress/sock"
 	PathSentinelCells  = RunDir + "sentinel/cells/sock"
+	PathSentinelWeb    = RunDir + "sentinel/web/sock"
 	PathCellsPerson    = RunDir + "cells/person/sock"
 	PathCellsSentinel  = RunDir + "cells/sentinel/sock"
 	PathApprove        = RunDir + "approve/sock"
@@ -90,10 +94,22 @@ const (
 
 // CellName holds s to what a cell can be called: 1 to 32 of a-z and 0-9. It becomes part of paths and of units' names.
 func CellName(s string) error {
-	if s == "" || len(s) > 32 || strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
+	if !isName(s) {
 		return fmt.Errorf("%q names no cell: a cell's name is 1 to 32 of a-z and 0-9", s)
 	}
 	return nil
+}
+
+// ApproverName holds s to what an approver can be called: 1 to 32 of a-z and 0-9. It becomes part of the record.
+func ApproverName(s string) error {
+	if !isName(s) {
+		return fmt.Errorf("%q names no approver: an approver's name is 1 to 32 of a-z and 0-9", s)
+	}
+	return nil
+}
+
+func isName(s string) bool {
+	return s != "" && len(s) <= 32 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
 }
 
 // PathCellWorker is the socket of a vendor's worker as a cell sees it.

@@ -206,6 +206,24 @@ type (
 		Labels   []Cause `msgpack:"l,omitempty"`
 		Widening string  `msgpack:"w,omitempty"`
 	}
+	// ApproversReq: Op is list, add or remove. The last two are root's alone; add makes an invitation for a name that is free.
+	ApproversReq struct {
+		Op   string `msgpack:"o"`
+		Name string `msgpack:"n,omitempty"` // ApproverName
+	}
+	// ApproversResp: Link, of add, makes whoever opens it first an approver, until Until. It is a secret until then.
+	ApproversResp struct {
+		Approvers []Approver `msgpack:"a,omitempty"`
+		Link      string     `msgpack:"l,omitempty"`
+		Until     int64      `msgpack:"u,omitempty"` // seconds
+	}
+	// Approver is a passkey that may decide, or an invitation that nobody has taken up.
+	Approver struct {
+		Name    string `msgpack:"n" json:"name"`
+		Made    int64  `msgpack:"d,omitempty" json:"made,omitempty"`    // seconds
+		By      string `msgpack:"b,omitempty" json:"by,omitempty"`      // who invited it
+		Invited int64  `msgpack:"i,omitempty" json:"invited,omitempty"` // of an invitation: when it ends, seconds
+	}
 	// SessionReq lists live sessions, or ends one.
 	SessionReq struct {
 		End   string `msgpack:"e,omitempty"`

@@ -31,6 +31,7 @@ var may = map[string][]string{
 	"internal/daemon":        {"internal/peer", "internal/secret", "internal/wire", "test: internal/peer/...", "test: test/ground"},
 	"internal/visible":       {},
 	"internal/manifest":      {"internal/wire"},
+	"internal/approver":      {},
 
 	"cli":          {"internal/wire", "internal/describe"},
 	"cli/clitest":  {"internal/wire", "internal/describe"},
@@ -46,12 +47,14 @@ var may = map[string][]string{
 	"authd/guarded":   {},
 	"authd/grants":    {"authd/store", "authd/surrogate", "internal/wire"},
 
-	"sentinel": {"internal/daemon", "internal/describe", "internal/manifest", "internal/peer", "internal/wire", "sentinel/ledger",
-		"sentinel/policy", "sentinel/prepared", "sentinel/spool"},
-	"sentinel/ledger":   {"internal/wire"},
-	"sentinel/spool":    {},
-	"sentinel/policy":   {"internal/describe", "internal/wire"},
-	"sentinel/prepared": {"internal/describe", "internal/wire"},
+	"sentinel": {"internal/approver", "internal/daemon", "internal/describe", "internal/manifest", "internal/peer", "internal/wire",
+		"sentinel/ledger", "sentinel/passkey", "sentinel/policy", "sentinel/prepared", "sentinel/spool", "test: sentinel/passkey/softkey"},
+	"sentinel/passkey":         {"test: sentinel/passkey/softkey"},
+	"sentinel/passkey/softkey": {"sentinel/passkey"},
+	"sentinel/ledger":          {"internal/wire"},
+	"sentinel/spool":           {},
+	"sentinel/policy":          {"internal/describe", "internal/wire"},
+	"sentinel/prepared":        {"internal/describe", "internal/wire"},
 	"sentinel/egress": {"cellnet/listener", "cellnet/openers", "internal/daemon", "internal/manifest", "internal/peer",
 		"internal/wire", "sentinel/egress/..."},
 	"sentinel/egress/cell": {"authd/surrogate", "internal/daemon", "internal/wire", "sentinel/egress/guard", "sentinel/egress/head",
@@ -214,7 +217,6 @@ var banned = []struct{ binary, pkg, why string }{
 	{"cmd/connector", "github.com/spf13/cobra", "the cell's command parses its flags itself"},
 	{"cmd/authd", "net/http", "authd parses nothing from strangers"},
 	{"cmd/authd", "modernc.org/sqlite", "authd's store is sealed files"},
-	{"cmd/sentinel", "net/http", "sentinel listens to and dials nothing but Unix sockets"},
 	{"cmd/egress", "modernc.org/sqlite", "egress keeps nothing"},
 	{"cmd/egress", "github.com/cedar-policy/cedar-go", "egress decides nothing"},
 	{"cmd/worker-dav", "github.com/doorward/doorward/workers/github", "vendors never see each other"},
@@ -225,6 +227,7 @@ var banned = []struct{ binary, pkg, why string }{
 	{"cmd/cellnet", "crypto/tls", "cellnet speaks to the kernel alone"},
 	{"cmd/egress", "github.com/cilium/ebpf", "egress reads maps, and loads no program"},
 	{"", "os/exec", "no daemon starts a program"},
+	{"", module + "sentinel/passkey/softkey", "it makes assertions without a person, for tests"},
 }
 
 // mayStart are the packages whose files may import os/exec: `doorward watch` runs the person's command, `doorward doctor`
@@ -271,6 +274,52 @@ func TestBinariesLinkOnlyWhatTheirTrustLevelNeeds(t *testing.T) {
 			if slices.Contains(all, b.pkg) {
 				t.Errorf("%s links %s: %s", bin, b.pkg, b.why)
 			}
+		}
+	}
+}
+
+// Sentinel links net/http, since the library that reads passkeys has handlers for it (docs/decisions/0013). Nothing of ours in there
+// uses it, of that library only the readers are linked and what they pull in, and the unit has no network and no socket but Unix ones.
+func TestSentinelLinksHTTPAndSpeaksNone(t *testing.T) {
+	linked := deps(t, "cmd/sentinel")
+	if !slices.Contains(linked, "net/http") {
+		t.Error("sentinel does not link net/http any more: ban it, as for the other daemons")
+	}
+	const library = "github.com/go-webauthn/webauthn/"
+	for _, pkg := range linked {
+		of, ok := strings.CutPrefix(pkg, library)
+		if ok && !slices.Contains([]string{"metadata", "protocol", "protocol/webauthncbor", "protocol/webauthncose"}, of) {
+			t.Errorf("sentinel links %s", pkg)
+		}
+	}
+	ours := 0
+	goFiles(t, func(dir, file string) {
+		if strings.HasSuffix(file, "_test.go") || !slices.Contains(linked, module+dir) {
+			return
+		}
+		ours++
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range f.Imports {
+			if p, _ := strconv.Unquote(i.Path.Value); p == "net/http" || p == "crypto/tls" || strings.HasPrefix(p, library) && dir != "sentinel/passkey" {
+				t.Errorf("%s imports %s", file, p)
+			}
+		}
+	})
+	if ours < 50 {
+		t.Errorf("only %d files of ours are looked at", ours)
+	}
+	unit := readUnit(t, "doorward-sentinel.service")
+	for key, want := range map[string]string{"PrivateNetwork": "yes", "RestrictAddressFamilies": "AF_UNIX", "IPAddressDeny": "any"} {
+		if have := unit["[Service]"+key]; !slices.Equal(have, []string{want}) {
+			t.Errorf("%s of its unit is %q, want %s", key, have, want)
+		}
+	}
+	for _, socket := range unit.words("[Service]Sockets") {
+		if at := readUnit(t, socket)["[Socket]ListenStream"]; len(at) != 1 || !strings.HasPrefix(at[0], "/") {
+			t.Errorf("%s listens on %q", socket, at)
 		}
 	}
 }

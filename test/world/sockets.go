@@ -84,7 +84,10 @@ func (h *host) groupOf(client string) int {
 	case "connector":
 		return 0
 	}
-	return h.units[client].uid
+	if u := h.units[client]; u != nil {
+		return u.uid
+	}
+	return 0 // it does not run here
 }
 
 // rows are the directories below /run that a daemon dials in.
