@@ -20,6 +20,7 @@ const (
 	CodeBadPreparedBody  Code = "bad_prepared_body" // the worker rendered other than the arguments say
 	CodeNotFound         Code = "not_found"         // no such call, grant or account for this caller
 
+	CodeNoSession  Code = "no_session"  // a browser that is not signed in, or not any more
 	CodeNotAllowed Code = "not_allowed" // the policy denies, or the caller may not
 	CodeDenied     Code = "denied"      // a person said no
 	CodeStopped    Code = "stopped"     // the switch is off for this cell

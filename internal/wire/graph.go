@@ -65,6 +65,7 @@ const (
 	PathSentinelWorker = RunDir + "sentinel/worker/sock"
 	PathSentinelEgress = RunDir + "sentinel/egress/sock"
 	PathSentinelCells  = RunDir + "sentinel/cells/sock"
+	PathSentinelWeb    = RunDir + "sentinel/web/sock"
 	PathCellsPerson    = RunDir + "cells/person/sock"
 	PathCellsSentinel  = RunDir + "cells/sentinel/sock"
 	PathApprove        = RunDir + "approve/sock"

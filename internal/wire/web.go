@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
 )
@@ -12,7 +13,7 @@ import (
 // withhold; it cannot make an assertion.
 type (
 	// WebReq carries what a browser asks, and its session as the cookie has it: 32 bytes, empty for who has none. sentinel looks
-	// the session up; of a session that is not there every verb but login and enrol is refused with CodeNotFound.
+	// the session up; of a session that is not there every verb but login and enrol is refused with CodeNoSession.
 	WebReq[T any] struct {
 		Session []byte `msgpack:"s,omitempty"`
 		Body    T      `msgpack:"b"`
@@ -105,18 +106,35 @@ const (
 	enrolTag     = "doorward enrol 1\x00"
 )
 
-// Challenge is what a passkey signs to decide the items: SHA-256 over the tag, their number, and of each the nonce, the SHA-256 of
-// the decision's text and the end of the offer, in order. The decision has the card's hash in it, which is over the canonical call,
-// the requests and their bodies.
-func Challenge(items []WebDecision, expires []int64) [sha256.Size]byte {
-	h := sha256.New()
-	h.Write([]byte(challengeTag))
-	h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(items))))
+// Signed is what Challenge hashes behind its tag: the number of items, and of each the nonce, the SHA-256 of the decision's text and
+// the end of the offer in seconds, in order; numbers are big-endian. Every nonce has 32 bytes, and expires is as long as items.
+func Signed(items []WebDecision, expires []int64) []byte {
+	b := binary.BigEndian.AppendUint32(nil, uint32(len(items)))
 	for i := range items {
 		text := sha256.Sum256(items[i].Decision)
-		h.Write(items[i].Nonce)
-		h.Write(text[:])
-		h.Write(binary.BigEndian.AppendUint64(nil, uint64(expires[i])))
+		b = append(b, items[i].Nonce...)
+		b = append(b, text[:]...)
+		b = binary.BigEndian.AppendUint64(b, uint64(expires[i]))
 	}
-	return [sha256.Size]byte(h.Sum(nil))
+	return b
+}
+
+// Challenge is what a passkey signs to decide the items: SHA-256 over its tag and Signed. The decision has the card's hash in it,
+// which is over the canonical call, the requests and their bodies.
+func Challenge(items []WebDecision, expires []int64) [sha256.Size]byte {
+	return sha256.Sum256(append([]byte(challengeTag), Signed(items, expires)...))
+}
+
+// LoginChallenge is what a passkey signs to begin a session. The script makes it from the nonce and compares: if it signed whatever
+// Challenge it is sent, a taken-over approvals would send that of a decision.
+func LoginChallenge(nonce []byte) [sha256.Size]byte {
+	return sha256.Sum256(append([]byte(loginTag), nonce...))
+}
+
+// EnrolMAC binds a new passkey to the code of an invitation: HMAC-SHA256 over the tag and the credential's bytes as sent.
+func EnrolMAC(code, credential []byte) []byte {
+	h := hmac.New(sha256.New, code)
+	h.Write([]byte(enrolTag))
+	h.Write(credential)
+	return h.Sum(nil)
 }
