@@ -102,4 +102,3 @@ func begin(query, last string) (int64, error) {
 	}
 	return n, nil
 }
-
