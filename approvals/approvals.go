@@ -65,7 +65,10 @@ func Run(ctx context.Context, p *daemon.Process) error {
 	debug.SetMemoryLimit(memoryGoal)
 	sentinel := &daemon.Client{Path: wire.PathSentinelWeb, Name: "sentinel", Log: p.Log}
 	events := &daemon.Client{Path: wire.PathSentinelWeb, Name: "sentinel", Log: p.Log}
-	s := &front.Server{Place: place, Listener: ln, Handler: New(place, sentinel, events, p.Log), Log: p.Log}
+	s, err := front.New(place, ln, New(place, sentinel, events, p.Log), p.Log)
+	if err != nil {
+		return err
+	}
 	return p.Run(ctx, s.Serve, sentinel.Run, events.Run)
 }
 

@@ -61,7 +61,10 @@ func Run(ctx context.Context, p *daemon.Process) error {
 		return err
 	}
 	debug.SetMemoryLimit(memoryGoal)
-	s := &front.Server{Place: place, Listener: ln, Handler: files, Log: p.Log}
+	s, err := front.New(place, ln, files, p.Log)
+	if err != nil {
+		return err
+	}
 	return p.Run(ctx, s.Serve)
 }
 

@@ -24,7 +24,12 @@ function takeLink() {
   history.replaceState(null, "", location.pathname);
 }
 
-const say = (text) => status.replaceChildren(text);
+let quiet = 0; // the timer that takes back what was said last
+function say(text) {
+  clearTimeout(quiet);
+  status.replaceChildren(text);
+  quiet = setTimeout(() => status.replaceChildren(), 30000);
+}
 
 /** show puts a view in place and moves the focus to its heading, where a screen reader begins to read. */
 function show(title, ...content) {

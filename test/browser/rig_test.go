@@ -114,9 +114,15 @@ func newRig(t *testing.T) *rig {
 	one, two := &daemon.Client{Path: path, Name: "sentinel", Log: log}, &daemon.Client{Path: path, Name: "sentinel", Log: log}
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
-	for _, serve := range []func(context.Context) error{server.Serve,
-		(&front.Server{Place: place, Listener: pages, Handler: files, Log: log}).Serve,
-		(&front.Server{Place: place, Listener: api, Handler: approvals.New(place, one, two, log), Log: log}).Serve} {
+	forPage, err := front.New(place, pages, files, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forAPI, err := front.New(place, api, approvals.New(place, one, two, log), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, serve := range []func(context.Context) error{server.Serve, forPage.Serve, forAPI.Serve} {
 		all.Go(func() {
 			if err := serve(ctx); err != nil {
 				t.Error(err)

@@ -36,36 +36,45 @@ const (
 	lastWords     = 3 * time.Second  // for what is being answered when the daemon stops
 )
 
-// Server serves one place's handler on one listener. Its handlers' contexts end with Serve's.
+// Server serves one place's handler on one listener.
 type Server struct {
-	Place    *approver.Place
-	Listener net.Listener
-	Handler  http.Handler
-	Log      *slog.Logger
+	listener net.Listener
+	handler  http.Handler
+	log      *slog.Logger
+	tls      *tls.Config // nil without TLS
 }
 
-// Serve accepts until ctx ends; it is a task for daemon.Process.Run. A certificate that cannot be used at the start is an error.
+// New makes a server that has not begun. A certificate that cannot be used is an error.
+func New(place *approver.Place, ln net.Listener, h http.Handler, log *slog.Logger) (*Server, error) {
+	s := &Server{listener: ln, handler: h, log: log}
+	if place.Certificate != "" {
+		c, err := NewCertificate(place, log)
+		if err != nil {
+			return nil, err
+		}
+		s.tls = &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: c.Get}
+	}
+	return s, nil
+}
+
+// Serve accepts until ctx ends, and with it the contexts of its handlers. It is a task for daemon.Process.Run.
 func (s *Server) Serve(ctx context.Context) error {
 	srv := &http.Server{
-		Handler:                      s.Handler,
+		Handler:                      s.handler,
 		ReadHeaderTimeout:            headerTimeout,
 		ReadTimeout:                  readTimeout,
 		WriteTimeout:                 writeTimeout,
 		IdleTimeout:                  idleTimeout,
 		MaxHeaderBytes:               maxHeader,
 		DisableGeneralOptionsHandler: true,
-		ErrorLog:                     log.New(faults{s.Log}, "", 0),
+		ErrorLog:                     log.New(faults{s.log}, "", 0),
 		BaseContext:                  func(net.Listener) context.Context { return ctx },
 		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingAfter},
 	}
-	ln := &bounded{Listener: s.Listener, of: map[netip.Prefix]int{}}
+	ln := &bounded{Listener: s.listener, of: map[netip.Prefix]int{}}
 	serve := func() error { return srv.Serve(ln) }
-	if s.Place.Certificate != "" {
-		c, err := NewCertificate(s.Place, s.Log)
-		if err != nil {
-			return err
-		}
-		srv.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: c.Get}
+	if s.tls != nil {
+		srv.TLSConfig = s.tls
 		serve = func() error { return srv.ServeTLS(ln, "", "") }
 	}
 	over := make(chan struct{})
@@ -80,7 +89,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	defer stop()
 	if err := serve(); !errors.Is(err, http.ErrServerClosed) {
 		_ = srv.Close()
-		return fmt.Errorf("serve %s: %w", s.Listener.Addr(), err)
+		return fmt.Errorf("serve %s: %w", s.listener.Addr(), err)
 	}
 	<-over // nothing else ends it in that way
 	return nil

@@ -137,7 +137,10 @@ func run(t *testing.T, p *approver.Place, h http.Handler) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{Place: p, Listener: ln, Handler: h, Log: slog.New(slog.DiscardHandler)}
+	s, err := New(p, ln, h, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx) }()
@@ -254,11 +257,13 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	}
 	var in sync.WaitGroup
 	in.Add(1)
-	s := &Server{Place: &approver.Place{Host: "localhost"}, Listener: ln, Log: slog.New(slog.DiscardHandler),
-		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			in.Done()
-			<-r.Context().Done()
-		})}
+	s, err := New(&approver.Place{Host: "localhost"}, ln, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		in.Done()
+		<-r.Context().Done()
+	}), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx) }()
