@@ -32,10 +32,12 @@ import (
 // Bounds. Sentinel runs 64 handlers of one connection at once, so what waits for events has a connection of its own.
 const (
 	maxBody     = 1 << 20          // bytes of a request
+	smallBody   = 16 << 10         // bytes, up to which a request is read before it takes a place
+	maxLarge    = 4                // larger ones that are read at once
 	maxAsked    = 32               // requests in work at once
 	maxStreams  = 32               // that wait for events at once
 	askTimeout  = 25 * time.Second // for sentinel
-	turnTimeout = 5 * time.Second  // for a place among maxAsked
+	turnTimeout = 5 * time.Second  // for a place
 	pollTimeout = time.Minute      // for events
 	sendTimeout = 10 * time.Second // for a browser to take some events
 	streamEnds  = time.Hour        // after which a browser connects again
@@ -81,15 +83,15 @@ type Server struct {
 	events       *daemon.Client // for what waits
 	log          *slog.Logger
 
-	asked, streams chan struct{} // places
-	foreign        atomic.Int64  // when one was last told of, seconds
+	asked, large, streams chan struct{} // places
+	foreign               atomic.Int64  // when one was last told of, seconds
 }
 
 // New makes the handler for a place.
 func New(place *approver.Place, sentinel, events *daemon.Client, log *slog.Logger) *Server {
 	s := &Server{host: place.APIHost(), origin: place.PageOrigin(), cookie: "doorward", secure: place.Certificate != "",
 		sentinel: sentinel, events: events, log: log,
-		asked: make(chan struct{}, maxAsked), streams: make(chan struct{}, maxStreams)}
+		asked: make(chan struct{}, maxAsked), large: make(chan struct{}, maxLarge), streams: make(chan struct{}, maxStreams)}
 	if s.secure { // browsers hold a cookie of such a name to Secure, Path=/ and this host alone
 		s.cookie = "__Host-doorward"
 	}
@@ -153,22 +155,16 @@ func (s *Server) ask(w http.ResponseWriter, r *http.Request, name string) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
 	defer cancel()
-	if !take(ctx, s.asked, turnTimeout) { // before a byte of the body is kept
+	body, e := s.body(ctx, w, r)
+	if e != nil {
+		refuse(w, status(e.Code), e)
+		return
+	}
+	if !take(ctx, s.asked, turnTimeout) {
 		refuse(w, http.StatusTooManyRequests, busy)
 		return
 	}
 	defer func() { <-s.asked }()
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if err != nil {
-		var large *http.MaxBytesError
-		if errors.As(err, &large) {
-			refuse(w, http.StatusRequestEntityTooLarge, wire.Refuse(wire.CodeTooLarge,
-				fmt.Sprintf("a request has at most %d bytes", maxBody), "decide fewer at once"))
-			return
-		}
-		refuse(w, http.StatusBadRequest, wire.Refuse(wire.CodeUsage, "the body did not come whole", "try again"))
-		return
-	}
 	session := s.session(r)
 	if name == "logout" {
 		s.setSession(w, nil, 0)
@@ -193,6 +189,28 @@ func (s *Server) ask(w http.ResponseWriter, r *http.Request, name string) {
 		s.setSession(w, l.Session, time.Until(time.Unix(l.Until, 0)))
 	}
 	answer(w, http.StatusOK, resp)
+}
+
+// body reads a request. Who sends one slowly holds up nobody: a small one needs no place until it is whole, and for the few large
+// ones there are few places, which only other large ones want.
+func (s *Server) body(ctx context.Context, w http.ResponseWriter, r *http.Request) ([]byte, *wire.Error) {
+	most := int64(smallBody)
+	if r.ContentLength < 0 || r.ContentLength > smallBody {
+		if !take(ctx, s.large, turnTimeout) {
+			return nil, busy
+		}
+		defer func() { <-s.large }()
+		most = maxBody
+	}
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, wire.Refuse(wire.CodeTooLarge, fmt.Sprintf("a request has at most %d bytes", maxBody), "decide fewer at once")
+	case err != nil:
+		return nil, wire.Refuse(wire.CodeUsage, "the body did not come whole", "try again")
+	}
+	return b, nil
 }
 
 var (

@@ -427,7 +427,7 @@ func TestEventsAreStreamed(t *testing.T) {
 	}
 }
 
-// So many browsers wait for events and no more; what they wait on is not what others ask by.
+// So many browsers wait for events and no more, and so few large requests are read at once; neither is what others ask by.
 func TestWhoWaitsHoldsUpNobody(t *testing.T) {
 	r := newRig(t, tunnel())
 	r.says(nil)
@@ -439,8 +439,19 @@ func TestWhoWaitsHoldsUpNobody(t *testing.T) {
 	if code != 429 {
 		t.Errorf("one more waits: %d", code)
 	}
+	for range maxLarge {
+		s.large <- struct{}{}
+	}
+	large := `{"items":[],"assertion":"` + strings.Repeat("A", smallBody) + `"}`
+	if code, _, _ := r.page(t, "decide", large); code != 429 {
+		t.Errorf("one more large request: %d", code)
+	}
 	if code, _, _ := r.page(t, "pending", "{}"); code != 200 {
 		t.Errorf("another is held up: %d", code)
+	}
+	<-s.large
+	if code, _, _ := r.page(t, "decide", large); code != 200 {
+		t.Errorf("control: a large request with a place: %d", code)
 	}
 }
 

@@ -105,8 +105,10 @@ function news(events) {
     const fresh = events.filter((e) => e.state === "parked").length;
     if (fresh) say(fresh === 1 ? "Something new waits for you." : `${fresh} new things wait for you.`);
   }
-  if (views[location.hash.slice(1) || "pending"] === views.pending && !invitation && !current && !nav.hidden) pendingList(turn, false).catch(() => {});
+  if (onList()) pendingList(turn, false).catch(() => {});
 }
+
+const onList = () => !nav.hidden && !invitation && !current && (location.hash.slice(1) || "pending") === "pending";
 
 function signIn() {
   unwatch?.();
@@ -314,6 +316,15 @@ async function stop(mine) {
 }
 
 const views = { pending: (mine) => pendingList(mine), card: oneCard, grants, sessions, history: past, stop };
+
+// A window that nobody looks at waits for nothing: without TLS a browser has six connections for all of them.
+document.addEventListener("visibilitychange", () => {
+  unwatch?.();
+  unwatch = null;
+  if (document.hidden || nav.hidden) return;
+  unwatch = watch(news);
+  if (onList()) pendingList(turn, false).catch(() => {});
+});
 
 document.getElementById("out").addEventListener("click", signOut);
 addEventListener("hashchange", route);

@@ -26,7 +26,7 @@ import (
 const (
 	maxConns      = 256
 	maxOfAddress  = 32
-	maxStreams    = 32 // of one HTTP/2 connection, at once
+	maxStreams    = 8 // of one HTTP/2 connection, at once
 	maxHeader     = 16 << 10
 	headerTimeout = 10 * time.Second
 	readTimeout   = 30 * time.Second // head and body
