@@ -3,7 +3,7 @@
 
 GO      ?= go
 WORKERS := dav github
-DAEMONS := authd sentinel egress cells cellnet
+DAEMONS := authd sentinel egress cells cellnet approvals page
 B       := build
 VERSION := $(or $(shell git describe --always --dirty 2>/dev/null),devel)
 RELEASE := 0.1.0

@@ -100,18 +100,27 @@ func (p *Place) check() error {
 }
 
 // PageOrigin is the origin of the static files, the only one whose assertions count; APIOrigin is that of approvals.
-func (p *Place) PageOrigin() string { return p.origin(p.Page) }
+func (p *Place) PageOrigin() string { return p.scheme() + "://" + p.PageHost() }
 
 // APIOrigin is where the script asks.
-func (p *Place) APIOrigin() string { return p.origin(p.API) }
+func (p *Place) APIOrigin() string { return p.scheme() + "://" + p.APIHost() }
 
-func (p *Place) origin(port uint16) string {
-	scheme, usual := "http", uint16(80)
+// PageHost is the Host of a request for the page; APIHost that of one to approvals. Both are as a browser writes them.
+func (p *Place) PageHost() string { return p.at(p.Page) }
+
+// APIHost is as PageHost.
+func (p *Place) APIHost() string { return p.at(p.API) }
+
+func (p *Place) scheme() string {
 	if p.Certificate != "" {
-		scheme, usual = "https", 443
+		return "https"
 	}
-	if port == usual { // as a browser writes it
-		return scheme + "://" + p.Host
+	return "http"
+}
+
+func (p *Place) at(port uint16) string {
+	if port == map[string]uint16{"http": 80, "https": 443}[p.scheme()] {
+		return p.Host
 	}
-	return scheme + "://" + net.JoinHostPort(p.Host, strconv.Itoa(int(port)))
+	return net.JoinHostPort(p.Host, strconv.Itoa(int(port)))
 }

@@ -99,7 +99,7 @@ type (
 		Err    *Error  `msgpack:"e,omitempty"`
 	}
 	CallRef struct {
-		Call string `msgpack:"c"`
+		Call string `msgpack:"c" json:"call"`
 	}
 	Empty struct{}
 )

@@ -58,12 +58,12 @@ type (
 
 	// ListFrom asks for a list in pages: After is the Next of the page before, empty for the first.
 	ListFrom struct {
-		After string `msgpack:"a,omitempty"`
+		After string `msgpack:"a,omitempty" json:"after,omitempty"`
 	}
 	// PendingResp lists cards without bodies, oldest first. Next is set where more follow, as in every list.
 	PendingResp struct {
-		Cards []Card `msgpack:"c,omitempty"`
-		Next  string `msgpack:"n,omitempty"`
+		Cards []Card `msgpack:"c,omitempty" json:"cards,omitempty"`
+		Next  string `msgpack:"n,omitempty" json:"next,omitempty"`
 	}
 	// ShowResp is one card in full.
 	ShowResp struct {
@@ -111,28 +111,28 @@ type (
 		Max    int64    `msgpack:"m,omitempty" json:"max,omitempty"`
 	}
 	GrantsResp struct {
-		Grants []Grant `msgpack:"g,omitempty"`
-		Next   string  `msgpack:"n,omitempty"`
+		Grants []Grant `msgpack:"g,omitempty" json:"grants,omitempty"`
+		Next   string  `msgpack:"n,omitempty" json:"next,omitempty"`
 	}
 
 	// PersonRevokeReq ends one grant, or all of an account, a session or a cell. Exactly one is set.
 	PersonRevokeReq struct {
-		Grant   string `msgpack:"g,omitempty"`
-		Account string `msgpack:"a,omitempty"`
-		Session string `msgpack:"s,omitempty"`
-		Cell    string `msgpack:"c,omitempty"`
+		Grant   string `msgpack:"g,omitempty" json:"grant,omitempty"`
+		Account string `msgpack:"a,omitempty" json:"account,omitempty"`
+		Session string `msgpack:"s,omitempty" json:"session,omitempty"`
+		Cell    string `msgpack:"c,omitempty" json:"cell,omitempty"`
 	}
 	// StopReq turns the switch off for a cell, or for all with Cell empty; Resume turns it on again (a widening).
 	StopReq struct {
-		Cell   string `msgpack:"c,omitempty"`
-		Resume bool   `msgpack:"r,omitempty"`
+		Cell   string `msgpack:"c,omitempty" json:"cell,omitempty"`
+		Resume bool   `msgpack:"r,omitempty" json:"resume,omitempty"`
 	}
 	// Report says in words, line by line, what was done and what could not be.
 	Report struct {
-		Lines []string `msgpack:"l,omitempty"`
+		Lines []string `msgpack:"l,omitempty" json:"lines,omitempty"`
 		// MayHaveRun are calls that were in flight.
-		MayHaveRun []string `msgpack:"m,omitempty"`
-		Widening   string   `msgpack:"w,omitempty"` // id of the card to decide, where one is needed
+		MayHaveRun []string `msgpack:"m,omitempty" json:"may_have_run,omitempty"`
+		Widening   string   `msgpack:"w,omitempty" json:"widening,omitempty"` // id of the card to decide, where one is needed
 	}
 
 	// PolicyReq: Op is show, check, load, explain, cedar, sites (the named sets and their hosts), intercepted (of Cell: lines
@@ -180,18 +180,18 @@ type (
 	}
 	// AuditReq: Op is list, follow, show, verify, export or checkpoint. Answers are JSON lines.
 	AuditReq struct {
-		Op         string `msgpack:"o"`
-		ID         string `msgpack:"i,omitempty"`
-		After      int64  `msgpack:"a,omitempty"` // entry number
-		Limit      int    `msgpack:"l,omitempty"`
-		Checkpoint []byte `msgpack:"k,omitempty"`
+		Op         string `msgpack:"o" json:"op"`
+		ID         string `msgpack:"i,omitempty" json:"id,omitempty"`
+		After      int64  `msgpack:"a,omitempty" json:"after,omitempty"` // entry number
+		Limit      int    `msgpack:"l,omitempty" json:"limit,omitempty"`
+		Checkpoint []byte `msgpack:"k,omitempty" json:"checkpoint,omitempty"`
 	}
 	// AuditResp: with More the answer is full; what follows comes with After as Last, of list by export.
 	AuditResp struct {
-		Lines [][]byte `msgpack:"l,omitempty"`
-		Last  int64    `msgpack:"a,omitempty"`
-		More  bool     `msgpack:"m,omitempty"`
-		Err   *Error   `msgpack:"e,omitempty"`
+		Lines [][]byte `msgpack:"l,omitempty" json:"lines,omitempty"`
+		Last  int64    `msgpack:"a,omitempty" json:"last,omitempty"`
+		More  bool     `msgpack:"m,omitempty" json:"more,omitempty"`
+		Err   *Error   `msgpack:"e,omitempty" json:"error,omitempty"`
 	}
 	// WhyReq explains the last refusals: of a call id, a host, or (empty) at all.
 	WhyReq struct {
@@ -226,21 +226,21 @@ type (
 	}
 	// SessionReq lists live sessions, or ends one.
 	SessionReq struct {
-		End   string `msgpack:"e,omitempty"`
-		After string `msgpack:"a,omitempty"` // as in ListFrom
+		End   string `msgpack:"e,omitempty" json:"end,omitempty"`
+		After string `msgpack:"a,omitempty" json:"after,omitempty"` // as in ListFrom
 	}
 	SessionResp struct {
-		Sessions []Session `msgpack:"s,omitempty"`
-		Next     string    `msgpack:"n,omitempty"`
+		Sessions []Session `msgpack:"s,omitempty" json:"sessions,omitempty"`
+		Next     string    `msgpack:"n,omitempty" json:"next,omitempty"`
 	}
 	// Session is one start of a cell or one run in it.
 	Session struct {
-		Cell     string `msgpack:"c"`
-		Name     string `msgpack:"n"`
-		Attended bool   `msgpack:"a,omitempty"`
-		By       string `msgpack:"b,omitempty"`
-		Began    int64  `msgpack:"u,omitempty"`
-		Ended    int64  `msgpack:"e,omitempty"`
+		Cell     string `msgpack:"c" json:"cell"`
+		Name     string `msgpack:"n" json:"name"`
+		Attended bool   `msgpack:"a,omitempty" json:"attended,omitempty"`
+		By       string `msgpack:"b,omitempty" json:"by,omitempty"`
+		Began    int64  `msgpack:"u,omitempty" json:"began,omitempty"`
+		Ended    int64  `msgpack:"e,omitempty" json:"ended,omitempty"`
 	}
 	// Event is one change that watch reports.
 	Event struct {
@@ -251,10 +251,10 @@ type (
 	}
 	// WatchReq waits for events after a number, at most 60 s.
 	WatchReq struct {
-		After int64 `msgpack:"a,omitempty"`
+		After int64 `msgpack:"a,omitempty" json:"after,omitempty"`
 	}
 	WatchResp struct {
-		Events []Event `msgpack:"e,omitempty"`
-		Last   int64   `msgpack:"l,omitempty"`
+		Events []Event `msgpack:"e,omitempty" json:"events,omitempty"`
+		Last   int64   `msgpack:"l,omitempty" json:"last,omitempty"`
 	}
 )

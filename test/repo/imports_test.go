@@ -75,6 +75,11 @@ var may = map[string][]string{
 	"cells":       {"cells/trust", "internal/daemon", "internal/peer", "internal/wire"},
 	"cells/trust": {},
 
+	// sentinel reads where the page is, and links nothing that listens.
+	"internal/approver/front": {"internal/approver"},
+	"approvals":               {"internal/approver", "internal/approver/front", "internal/daemon", "internal/wire", "test: internal/peer/..."},
+	"page":                    {"internal/approver", "internal/approver/front", "internal/daemon"},
+
 	"bpf":              {},
 	"cellnet":          {"bpf", "cellnet/openers", "internal/peer", "internal/wire", "test: cellnet/...", "test: test/ground"},
 	"cellnet/pinned":   {},
@@ -93,6 +98,8 @@ var mayBin = map[string][]string{
 	"cmd/egress":    {"sentinel/egress/...", "internal/daemon"},
 	"cmd/cells":     {"cells", "internal/daemon"},
 	"cmd/cellnet":   {"cellnet"},
+	"cmd/approvals": {"approvals", "internal/daemon"},
+	"cmd/page":      {"page", "internal/daemon"},
 	"cmd/connector": {"cli"},
 	"cmd/doorward": {"cli/operator", "internal/describe", "internal/manifest", "internal/wire", "package/connectors",
 		"sentinel/ledger", "sentinel/policy"}, // docs/decisions/0004 and 0005
@@ -226,6 +233,9 @@ var banned = []struct{ binary, pkg, why string }{
 	{"cmd/cellnet", "net/http", "cellnet speaks to the kernel alone"},
 	{"cmd/cellnet", "crypto/tls", "cellnet speaks to the kernel alone"},
 	{"cmd/egress", "github.com/cilium/ebpf", "egress reads maps, and loads no program"},
+	{"cmd/approvals", "modernc.org/sqlite", "approvals keeps nothing"},
+	{"cmd/approvals", "github.com/cedar-policy/cedar-go", "approvals decides nothing"},
+	{"cmd/page", "modernc.org/sqlite", "page keeps nothing"},
 	{"", "os/exec", "no daemon starts a program"},
 	{"", module + "sentinel/passkey/softkey", "it makes assertions without a person, for tests"},
 }

@@ -114,9 +114,63 @@ var netUnits = map[string]unitFile{
 	},
 }
 
+// webUnits are the sockets that browsers reach. Nobody has a row there, and only root says on which address.
+var webUnits = map[string]unitFile{
+	"doorward-page.socket":      webUnit("page", "127.0.0.1:8440"),
+	"doorward-approvals.socket": webUnit("approvals", "127.0.0.1:8441"),
+}
+
+func webUnit(name, address string) unitFile {
+	return unitFile{
+		"[Socket]ListenStream":       {address},
+		"[Socket]BindIPv6Only":       {"both"},
+		"[Socket]FileDescriptorName": {name},
+		"[Socket]Service":            {"doorward-" + name + ".service"},
+	}
+}
+
+// What strangers reach starts only where root has said where it is, listens on this machine alone until root says more, and reaches
+// nothing but its row.
+func TestTheServicesOfThePageReachNothingElse(t *testing.T) {
+	target := readUnit(t, "doorward.target").words("[Unit]Wants")
+	for name, binds := range map[string][]string{
+		"page":      {"/run/systemd/notify"},
+		"approvals": {"/run/systemd/notify", filepath.Dir(wire.PathSentinelWeb)},
+	} {
+		service, socket := readUnit(t, "doorward-"+name+".service"), readUnit(t, "doorward-"+name+".socket")
+		if !slices.Contains(target, "doorward-"+name+".socket") {
+			t.Errorf("doorward.target does not start the socket of %s", name)
+		}
+		for _, u := range []unitFile{service, socket} {
+			if c := u["[Unit]ConditionPathExists"]; !slices.Equal(c, []string{"/etc/doorward/approver.toml"}) {
+				t.Errorf("%s starts on %q", name, c)
+			}
+		}
+		for key, want := range map[string][]string{
+			"BindReadOnlyPaths": binds, "BindPaths": nil, "TemporaryFileSystem": {"/run:ro"}, "PrivateNetwork": {"yes"},
+			"RestrictAddressFamilies": {"AF_UNIX"}, "IPAddressDeny": {"any"}, "SocketBindDeny": {"any"}, "CapabilityBoundingSet": nil,
+			"Sockets": {"doorward-" + name + ".socket"}, "User": {"doorward-" + name}, "Slice": {"doorward.slice"},
+		} {
+			if have := service.words("[Service]" + key); !slices.Equal(have, want) {
+				t.Errorf("%s: %s is %q, want %q", name, key, have, want)
+			}
+		}
+		// What sentinel denies itself is denied to those who read strangers' bytes too.
+		for key, value := range readUnit(t, "doorward-sentinel.service") {
+			if strings.HasPrefix(key, "[Service]Protect") || strings.HasPrefix(key, "[Service]Private") || strings.HasPrefix(key, "[Service]System") ||
+				strings.HasPrefix(key, "[Service]Restrict") || strings.HasPrefix(key, "[Service]NoExec") || strings.HasPrefix(key, "[Service]Exec") {
+				if key != "[Service]ExecStart" && !slices.Equal(service[key], value) {
+					t.Errorf("%s: %s is %q, and sentinel's %q", name, key, service[key], value)
+				}
+			}
+		}
+	}
+}
+
 func TestTheSocketUnitsAreTheTable(t *testing.T) {
 	want := socketUnits()
 	maps.Copy(want, netUnits)
+	maps.Copy(want, webUnits)
 	files, err := filepath.Glob("../../units/*.socket")
 	if err != nil {
 		t.Fatal(err)
@@ -322,6 +376,7 @@ func TestEverySocketHasItsDirectoryAndIsStarted(t *testing.T) {
 	if len(mode) != len(want) {
 		t.Errorf("tmpfiles.d makes %d directories, want %d", len(mode), len(want))
 	}
+	n += len(webUnits)
 	if have := len(slices.DeleteFunc(wants, func(u string) bool { return !strings.HasSuffix(u, ".socket") })); have != n {
 		t.Errorf("doorward.target starts %d sockets, want %d", have, n)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/doorward/doorward/internal/approver"
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/test/ground"
 	"golang.org/x/sys/unix"
@@ -21,10 +23,12 @@ import (
 
 // Numeric ids, as sysusers.d and DynamicUser= would give them.
 const (
-	uidAuthd    = 990
-	uidSentinel = 991
-	uidEgress   = 992
-	uidWorker   = 61184 // of the first worker; each has its own
+	uidAuthd     = 990
+	uidSentinel  = 991
+	uidEgress    = 992
+	uidPage      = 994
+	uidApprovals = 995
+	uidWorker    = 61184 // of the first worker; each has its own
 
 	uidCellEgress = 61284 // of the first cell's egress; each has its own
 
@@ -95,7 +99,40 @@ func (h *host) lay(w *World, o Options) error {
 	}
 	t.file(w.path("credentials", "sentinel", "checkpoint-key"), key(o.CheckpointKey), 0o400, uidSentinel)
 	t.given(w, o, func(name string) int { return h.units[name].uid })
+	if o.Page {
+		if err := h.addPage(&t); err != nil {
+			return err
+		}
+	}
 	return errors.Join(t.err, h.listen())
+}
+
+// addPage adds page and approvals, each on a port of localhost that is free.
+func (h *host) addPage(t *tree) error {
+	w := h.w
+	w.Place = &approver.Place{Host: "localhost"}
+	for _, d := range []struct {
+		name string
+		uid  int
+		port *uint16
+	}{{"page", uidPage, &w.Place.Page}, {"approvals", uidApprovals, &w.Place.API}} {
+		h.add(d.name, d.uid, true)
+		u := h.units[d.name]
+		u.env = []string{"CONFIGURATION_DIRECTORY=" + w.Config()}
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		*d.port = uint16(ln.Addr().(*net.TCPAddr).Port)
+		file, err := ln.(*net.TCPListener).File()
+		_ = ln.Close() // the other descriptor of it stays open
+		if err != nil {
+			return err
+		}
+		u.sockets = append(u.sockets, socket{d.name, file})
+	}
+	t.file(filepath.Join(w.Config(), approver.File), fmt.Sprintf("host = \"localhost\"\npage = %d\napi = %d\n", w.Place.Page, w.Place.API), 0o644, 0)
+	return nil
 }
 
 func (h *host) add(name string, uid int, private bool) {

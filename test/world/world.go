@@ -20,6 +20,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/doorward/doorward/internal/approver"
 	"github.com/doorward/doorward/test/ground"
 	"golang.org/x/sys/unix"
 )
@@ -47,6 +48,8 @@ type Options struct {
 	Net bool
 	// Hosts are lines of /etc/hosts that cells' egresses see, and nobody else: `127.0.0.1 site.example`.
 	Hosts []string
+	// Page starts page and approvals, behind ports of their own on localhost, which Place says. On the host ground only.
+	Page bool
 	// Later leaves the daemons unstarted.
 	Later bool
 }
@@ -56,6 +59,7 @@ type World struct {
 	Dir     string // state, config, credentials, logs
 	Prefix  string // installation: bin, libexec, share
 	Workers []string
+	Place   *approver.Place // of Options.Page
 
 	on      platform
 	keepDir bool
@@ -135,6 +139,13 @@ func (w *World) open(o Options) error {
 	}
 	for _, vendor := range w.Workers {
 		w.add("worker-" + vendor)
+	}
+	if o.Page {
+		if ground.Systemd() {
+			return errors.New("there is no page on this ground")
+		}
+		w.add("approvals")
+		w.add("page")
 	}
 	if !o.Cells { // its sockets are there, and nobody accepts
 		w.order = slices.DeleteFunc(w.order, func(name string) bool { return name == "cells" })

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package page serves the static files of the page on which a person decides, and nothing else: no name that it is asked for
+// reaches a file system, and it dials nobody. What its script shows, it has from approvals on another port, and so another
+// origin; what it shows of a card it has checked against sentinel's signature first. A taken-over page is a taken-over script,
+// which shows one thing and has another signed: therefore this program reads nothing but the head of a GET.
+package page
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/base64"
+	"fmt"
+	"html"
+	"io/fs"
+	"net/http"
+	"path"
+	"runtime/debug"
+	"strconv"
+
+	"github.com/doorward/doorward/internal/approver"
+	"github.com/doorward/doorward/internal/approver/front"
+	"github.com/doorward/doorward/internal/daemon"
+)
+
+// memoryGoal, in bytes, is below MemoryMax= of the unit: with all connections in use the collector works, and the kernel does not.
+const memoryGoal = 96 << 20
+
+// MaxAll bounds all files together in bytes: what a first view loads.
+const MaxAll = 100 << 10
+
+//go:embed static
+var static embed.FS
+
+// media are the kinds of files that there are.
+var media = map[string]string{
+	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
+	".svg": "image/svg+xml", ".webmanifest": "application/manifest+json",
+}
+
+// apiMark is where index.html has the origin of approvals.
+const apiMark = "{{API}}"
+
+// Run is the daemon.
+func Run(ctx context.Context, p *daemon.Process) error {
+	if len(p.Args) > 0 {
+		return fmt.Errorf("read the arguments %q: want none", p.Args)
+	}
+	place, err := approver.Load(p.Dirs.Config)
+	if err != nil {
+		return err
+	}
+	files, err := New(place)
+	if err != nil {
+		return err
+	}
+	ln, err := p.TCPListener("page")
+	if err != nil {
+		return err
+	}
+	debug.SetMemoryLimit(memoryGoal)
+	s, err := front.New(place, ln, files, p.Log)
+	if err != nil {
+		return err
+	}
+	return p.Run(ctx, s.Serve)
+}
+
+// Files are what is served, by path.
+type Files struct {
+	host   string // as browsers say it
+	policy string
+	all    map[string]file
+}
+
+type file struct {
+	body       []byte
+	media, tag string
+}
+
+// New prepares the files for a place.
+func New(place *approver.Place) (*Files, error) {
+	f := &Files{host: place.PageHost(), policy: policy(place.APIOrigin()), all: map[string]file{}}
+	names, err := fs.ReadDir(static, "static")
+	if err != nil {
+		return nil, err
+	}
+	size := 0
+	for _, n := range names {
+		b, err := static.ReadFile("static/" + n.Name())
+		if err != nil {
+			return nil, err
+		}
+		at := "/" + n.Name()
+		if at == "/index.html" {
+			at = "/"
+			b = bytes.Replace(b, []byte(apiMark), []byte(html.EscapeString(place.APIOrigin())), 1)
+		}
+		kind, ok := media[path.Ext(n.Name())]
+		if !ok {
+			return nil, fmt.Errorf("prepare %s: a kind of file that there is none of", n.Name())
+		}
+		sum := sha256.Sum256(b)
+		f.all[at] = file{b, kind, `"` + base64.RawURLEncoding.EncodeToString(sum[:18]) + `"`}
+		size += len(b)
+	}
+	if size > MaxAll {
+		return nil, fmt.Errorf("the files have %d bytes together, at most %d", size, MaxAll)
+	}
+	return f, nil
+}
+
+// policy lets the script of this origin run, and talk to approvals. No text can become a script, by Trusted Types also in a
+// browser's own functions, and nobody can put the page into a frame to have it clicked on.
+func policy(api string) string {
+	return "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src " + api + "; manifest-src 'self'; " +
+		"worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
+		"require-trusted-types-for 'script'; trusted-types 'none'"
+}
+
+func (f *Files) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	front.Safe(h, f.policy)
+	h.Set("Permissions-Policy", "publickey-credentials-get=(self), publickey-credentials-create=(self), camera=(), "+
+		"microphone=(), geolocation=(), payment=(), usb=()")
+	if r.Host != f.host { // a name that somebody else made point here
+		refuse(w, http.StatusMisdirectedRequest, "this is another host's page; open "+f.host)
+		return
+	}
+	it, ok := f.all[r.RequestURI]
+	switch {
+	case !ok:
+		refuse(w, http.StatusNotFound, "there is no such file")
+		return
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		h.Set("Allow", "GET, HEAD")
+		refuse(w, http.StatusMethodNotAllowed, "files are only read")
+		return
+	}
+	h.Set("ETag", it.tag)
+	h.Set("Cache-Control", "no-cache") // kept, and asked for again each time
+	if r.Header.Get("If-None-Match") == it.tag {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	h.Set("Content-Type", it.media)
+	h.Set("Content-Length", strconv.Itoa(len(it.body)))
+	if r.Method == http.MethodGet {
+		_, _ = w.Write(it.body)
+	}
+}
+
+func refuse(w http.ResponseWriter, status int, why string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(why + "\n"))
+}

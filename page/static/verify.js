@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is decided here is decided on text that sentinel signed. Approvals carries everything and may be a stranger's: nothing that it
+// sends is shown as a card, or goes into a challenge, before the signature fits the key that came with the enrolment link.
+
+const utf8 = new TextEncoder();
+const tag = (name) => utf8.encode(`doorward ${name} 1\0`); // as in internal/wire/web.go
+
+/** Refused says that something is not what it claims to be. Its text is for the person. */
+export class Refused extends Error {}
+
+/** base64 as Go's encoding/json writes []byte; url is the form without padding that links and passkeys have. */
+export function bytes(text) {
+  const raw = atob(String(text).replaceAll("-", "+").replaceAll("_", "/"));
+  return Uint8Array.from(raw, (c) => c.charCodeAt(0));
+}
+export function base64(data) {
+  let raw = "";
+  for (const b of new Uint8Array(data)) raw += String.fromCharCode(b);
+  return btoa(raw);
+}
+export function base64url(data) {
+  return base64(data).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+}
+
+export function join(...parts) {
+  const out = new Uint8Array(parts.reduce((n, p) => n + p.length, 0));
+  let at = 0;
+  for (const p of parts) {
+    out.set(p, at);
+    at += p.length;
+  }
+  return out;
+}
+
+export async function sha256(data) {
+  return new Uint8Array(await crypto.subtle.digest("SHA-256", data));
+}
+
+/** equal compares bytes that are no secrets. */
+export function equal(a, b) {
+  return a.length === b.length && a.every((x, i) => x === b[i]);
+}
+
+/** cardKey reads sentinel's public key for cards: a point of P-256, 65 bytes uncompressed, as base64url. */
+export async function cardKey(text) {
+  const raw = bytes(text);
+  if (raw.length !== 65 || raw[0] !== 4) throw new Refused("The card key in this link is no key.");
+  return crypto.subtle.importKey("raw", raw, { name: "ECDSA", namedCurve: "P-256" }, false, ["verify"]);
+}
+
+/**
+ * open gives the offer (wire.Offer) that sentinel signed for the card with that id, for the page at host. On anything else it throws
+ * Refused, and there is nothing to show and nothing to sign.
+ */
+export async function open(shown, key, id, host) {
+  const signed = bytes(shown.signed);
+  const fits = await crypto.subtle.verify({ name: "ECDSA", hash: "SHA-256" }, key, bytes(shown.signature), join(tag("card"), signed));
+  if (!fits) throw new Refused("What arrived is not what Doorward's core signed. Somebody may have changed it on the way. Nothing of it is shown.");
+  const offer = JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(signed));
+  const wrong = (what) => new Refused(`The signed card does not fit: ${what}. Nothing of it is shown.`);
+  if (offer.card?.id !== id) throw wrong("it is another card than the one you opened");
+  if (offer.rp !== host) throw wrong("it is for another page");
+  if (offer.card.state === "parked" && !(size(offer.nonce) === 32 && size(offer.card.hash) === 32 && Number.isSafeInteger(offer.expires) &&
+    Array.isArray(offer.allow))) throw wrong("a part of it is missing");
+  return offer;
+}
+
+const size = (base64text) => (typeof base64text === "string" ? bytes(base64text).length : 0);
+
+/** decision is the exact text (wire.Decision) of what a person decided of an offer, as bytes: they are sent as they are signed. */
+export function decision(offer, { approve, grant, stop, why }) {
+  return utf8.encode(JSON.stringify({
+    hash: offer.card.hash, approve: Boolean(approve), grant: grant || undefined, stop: stop || undefined, why: why || undefined,
+  }));
+}
+
+/** challenge is wire.Challenge of items: {nonce, decision, expires}, two times bytes and seconds. */
+export async function challenge(items) {
+  const big = (n, size) => {
+    const v = new DataView(new ArrayBuffer(size));
+    if (size === 4) v.setUint32(0, n);
+    else v.setBigUint64(0, BigInt(n));
+    return new Uint8Array(v.buffer);
+  };
+  const parts = [tag("challenge"), big(items.length, 4)];
+  for (const i of items) parts.push(i.nonce, await sha256(i.decision), big(i.expires, 8));
+  return sha256(join(...parts));
+}
+
+/** loginChallenge is wire.LoginChallenge: made here, since one that was sent could be the challenge of a decision. */
+export function loginChallenge(nonce) {
+  return sha256(join(tag("login"), nonce));
+}
+
+/** enrolMAC is wire.EnrolMAC. */
+export async function enrolMAC(code, credential) {
+  const key = await crypto.subtle.importKey("raw", code, { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
+  return new Uint8Array(await crypto.subtle.sign("HMAC", key, join(tag("enrol"), credential)));
+}

@@ -1,0 +1,627 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package browser
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	mathrand "math/rand/v2"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/doorward/doorward/internal/visible"
+	"github.com/doorward/doorward/internal/wire"
+)
+
+// sizes are those that the page has to be good at.
+var sizes = map[string][2]int64{"desktop": {1280, 900}, "phone": {390, 844}}
+
+func onBoth(t *testing.T, f func(t *testing.T, width, height int64)) {
+	for name, s := range sizes {
+		t.Run(name, func(t *testing.T) { f(t, s[0], s[1]) })
+	}
+}
+
+func TestThePageLoadsUnderItsPolicy(t *testing.T) {
+	onBoth(t, func(t *testing.T, w, h int64) {
+		r := newRig(t)
+		b := r.open(t, w, h, "")
+		b.sees("Sign in with a passkey")
+		fits(t, b)
+		if c := b.complaints(); len(c) > 0 {
+			t.Errorf("the console: %q", c)
+		}
+		// What the policy forbids does not happen, and the console says so: else nobody would hear of it above.
+		var ran bool
+		b.eval(`(() => { const s = document.createElement("script"); try { s.text = "window.ran = true"; } catch { }
+			document.head.append(s); const l = document.createElement("div");
+			try { l.innerHTML = "<img src=x onerror='window.ran = true'>"; document.body.append(l); } catch { }
+			return fetch("http://localhost:1/").catch(() => Boolean(window.ran)); })()`, &ran)
+		if ran {
+			t.Error("a script of another's making runs")
+		}
+		if len(b.complaints()) == 0 {
+			t.Error("control: the console says nothing of what was forbidden")
+		}
+	})
+}
+
+// fits holds the page to the width of the window.
+func fits(t *testing.T, b *tab) {
+	t.Helper()
+	var wide float64
+	b.eval(`document.documentElement.scrollWidth - window.innerWidth`, &wide)
+	if wide > 0 {
+		t.Errorf("the page is %v pixels wider than the window:\n%s", wide, b.text())
+	}
+}
+
+// The name of a script's error type is part of what the page goes by.
+const refused = `try { await m.open(...args); return "shown"; } catch (e) { return e instanceof m.Refused ? "refused" : "fault " + e; }`
+
+func TestAnAlteredCardIsRefusedByTheScript(t *testing.T) {
+	r := newRig(t)
+	b := r.open(t, 1280, 900, "")
+	b.sees("Sign in")
+	offer := &wire.Offer{Card: card("c1"), Nonce: random(), Expires: time.Now().Add(time.Hour).Unix(), RP: "localhost", Allow: [][]byte{{1}}}
+	text, _ := json.Marshal(offer)
+	change := func(f func(*wire.Offer)) *wire.WebShown {
+		o := *offer
+		f(&o)
+		return r.signed(&o)
+	}
+	other, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	spoiled := r.signed(offer)
+	spoiled.Signed = bytes.Replace(spoiled.Signed, []byte("ada/engine"), []byte("eve/engine"), 1)
+	longer := r.signed(offer)
+	longer.Signed = append(longer.Signed, ' ')
+	cut := r.signed(offer)
+	cut.Signature = cut.Signature[:63]
+	zero := r.signed(offer)
+	zero.Signature = make([]byte, 64)
+	for _, c := range []struct {
+		name  string
+		shown *wire.WebShown
+		want  string
+	}{
+		{"as it was signed", r.signed(offer), "shown"},
+		{"one word is another", spoiled, "refused"},
+		{"one byte more", longer, "refused"},
+		{"a short signature", cut, "refused"},
+		{"a signature of zeros", zero, "refused"},
+		{"by another key", sign(t, other, wire.SignedTag, text), "refused"},
+		{"for another purpose", sign(t, r.key, "doorward login 1\x00", text), "refused"},
+		{"without a purpose", sign(t, r.key, "", text), "refused"},
+		{"another card", change(func(o *wire.Offer) { o.Card.ID = "c2" }), "refused"},
+		{"for another page", change(func(o *wire.Offer) { o.RP = "evil.example" }), "refused"},
+		{"a short nonce", change(func(o *wire.Offer) { o.Nonce = []byte{1} }), "refused"},
+		{"a short hash", change(func(o *wire.Offer) { o.Card.Hash = []byte{1} }), "refused"},
+		{"one that waits no more", change(func(o *wire.Offer) { o.Card.State, o.Nonce, o.Allow = wire.StateDone, nil, nil }), "shown"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got string
+			b.call("verify.js", `args[1] = await m.cardKey(args[1]); `+refused, &got, c.shown, r.keyText(), "c1", "localhost")
+			if got != c.want {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestTheScriptsChallengesAreThoseOfWire(t *testing.T) {
+	r := newRig(t)
+	b := r.open(t, 1280, 900, "")
+	b.sees("Sign in")
+	random := mathrand.New(mathrand.NewPCG(1, 2))
+	some := func(n int) []byte {
+		x := make([]byte, n)
+		for i := range x {
+			x[i] = byte(random.Uint32())
+		}
+		return x
+	}
+	for i := range 20 {
+		var items []wire.WebDecision
+		var ends []int64
+		var in []map[string]any
+		for range i % 5 {
+			d := wire.WebDecision{Nonce: some(32), Decision: some(random.IntN(300))}
+			end := []int64{0, 1900000000, 1<<53 - 1, 1 << 32}[random.IntN(4)]
+			items, ends = append(items, d), append(ends, end)
+			in = append(in, map[string]any{"nonce": d.Nonce, "decision": d.Decision, "expires": end})
+		}
+		want := wire.Challenge(items, ends)
+		var got string
+		b.call("verify.js", `return m.base64(await m.challenge((args[0] || []).map((i) => ({ nonce: m.bytes(i.nonce), decision: m.bytes(i.decision), expires: i.expires }))))`,
+			&got, in)
+		if got != base64.StdEncoding.EncodeToString(want[:]) {
+			t.Errorf("%d decisions: %s, want %x", len(items), got, want)
+		}
+		nonce, code, credential := some(32), some(32), some(200)
+		login := wire.LoginChallenge(nonce)
+		b.call("verify.js", `return m.base64(await m.loginChallenge(m.bytes(args[0])))`, &got, nonce)
+		if got != base64.StdEncoding.EncodeToString(login[:]) {
+			t.Errorf("a login: %s, want %x", got, login)
+		}
+		b.call("verify.js", `return m.base64(await m.enrolMAC(m.bytes(args[0]), m.bytes(args[1])))`, &got, code, credential)
+		if got != base64.StdEncoding.EncodeToString(wire.EnrolMAC(code, credential)) {
+			t.Errorf("an enrolment: %s", got)
+		}
+	}
+}
+
+// What the script signs is what sentinel reads: the text of a decision is wire.Decision, whole.
+func TestADecisionsTextIsThatOfWire(t *testing.T) {
+	r := newRig(t)
+	b := r.open(t, 1280, 900, "")
+	b.sees("Sign in")
+	c := card("c1")
+	for _, want := range []wire.Decision{
+		{Hash: c.Hash, Approve: true}, {Hash: c.Hash}, {Hash: c.Hash, Stop: true, Why: "no \u202e <b>"}, {Hash: c.Hash, Approve: true, Grant: c.Grantable},
+	} {
+		var text string
+		b.call("verify.js", `return new TextDecoder().decode(m.decision({ card: { hash: args[0].hash } }, args[0]))`, &text, want)
+		var got wire.Decision
+		d := json.NewDecoder(strings.NewReader(text))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&got); err != nil {
+			t.Fatal(err)
+		}
+		x, _ := json.Marshal(got)
+		y, _ := json.Marshal(want)
+		if !bytes.Equal(x, y) {
+			t.Errorf("%s, want %s", x, y)
+		}
+	}
+}
+
+var marks = regexp.MustCompile(`⟨U\+([0-9A-F]+)⟩`)
+
+// asTerminal writes the page's marks as the terminal's.
+func asTerminal(s string) string {
+	return marks.ReplaceAllStringFunc(s, func(m string) string {
+		n, _ := strconv.ParseUint(marks.FindStringSubmatch(m)[1], 16, 32)
+		return fmt.Sprintf(`\u{%x}`, n)
+	})
+}
+
+// The texts of case AP-02, and others: the page shows what the terminal shows.
+func TestAP02ThePageShowsWhatIsThere(t *testing.T) {
+	r := newRig(t)
+	b := r.open(t, 1280, 900, "")
+	b.sees("Sign in")
+	texts := []string{"", "Lunch at 12 – café, 日本, Ünal ✓", "invoice\u202efdp.exe", "a\u2066b\u2069", "pay\u200bpal", "a\u200db", "x\U000e0041\U000e0042",
+		"x\U000e0100", "x\ufe0f", "\u2764\ufe0f", "a\u2028b", "a\u0085b", "a\x1b[2Kb", "\x1b]8;;http://evil.example\x07x", "a\u009b2Kb", "safe\revil",
+		"a\nb", "a" + strings.Repeat("\u00a0", 400) + "b", "a" + strings.Repeat(" ", 400) + "b", "a    b", " x ", "a\u3164b", "a\u2800b", "pay\u00adpal",
+		"a\ue000b", "e\u0301\u0301\u0301\u0301\u0301", "\t", "[x](http://evil.example)", "⟨U+202E⟩", strings.Repeat("\u202e", 9), "\u115f\u1160"}
+	random := mathrand.New(mathrand.NewPCG(3, 4))
+	pool := []rune("ab \u202e\u200b\u0301\ufe0f❤\u00a0\n\t\u3164日я\U000e0041́ \u2029")
+	for range 200 {
+		var s strings.Builder
+		for range random.IntN(24) {
+			s.WriteRune(pool[random.IntN(len(pool))])
+		}
+		texts = append(texts, s.String())
+	}
+	var lines, blocks []string
+	b.call("visible.js", `return args[0].map((s) => m.line(s).map((p) => p.text).join(""))`, &lines, texts)
+	b.call("visible.js", `return args[0].map((s) => m.block(s).map((l) => l.map((p) => p.text).join("")).join("\n"))`, &blocks, texts)
+	for i, s := range texts {
+		if got, want := asTerminal(lines[i]), asTerminal(visible.Line(s)); got != want {
+			t.Errorf("%+q: %+q, want %+q", s, got, want)
+		}
+		if got, want := asTerminal(blocks[i]), asTerminal(strings.Join(visible.Block(s), "\n")); got != want {
+			t.Errorf("%+q as a block: %+q, want %+q", s, got, want)
+		}
+	}
+	var odd []bool // what is written in place of something stands in a style of its own, and what was there itself does not
+	b.call("visible.js", `return args.map((s) => m.line(s).some((p) => p.odd))`, &odd, "a\u202eb", "⟨U+202E⟩", "a")
+	if fmt.Sprint(odd) != "[true false false]" {
+		t.Errorf("marked: %v", odd)
+	}
+}
+
+func TestAP02ThePageWarnsAsTheTerminalDoes(t *testing.T) {
+	r := newRig(t)
+	b := r.open(t, 1280, 900, "")
+	b.sees("Sign in")
+	texts := []string{"ada@example.test", "pаypal.com", "https://рау.com/", "https://ɡoogle.com/", "müller@grün.de", "paypaⅼ.com", "gοogle.com",
+		"ada@xn--pypal-4ve.com", "xn--aaaaaaaa-0.com", "ｐaypal", "𝐩aypal", "example。org", "Привет, мир", "日本.jp", "xn--mnchen-3ya.de", "xn--e1afmkfd.xn--p1ai",
+		"xn--", "xn---", "xn--a", "see http://рау.com and xn--pypal-4ve.com", strings.Repeat("pаypal.com x", 20), "\u202ea.b", "XN--PYPAL-4VE.com"}
+	var got [][]string
+	b.call("visible.js", `return args[0].map(m.warnings)`, &got, texts)
+	for i, s := range texts {
+		want := visible.Warnings(s)
+		if have, want := asTerminal(strings.Join(got[i], "; ")), strings.Join(want, "; "); have != want {
+			t.Errorf("%+q: %q, want %q", s, have, want)
+		}
+	}
+}
+
+// card is one with something of everything.
+func card(id string) wire.Card {
+	hash := bytes.Repeat([]byte{2}, 32)
+	return wire.Card{ID: id, Kind: "call", State: wire.StateParked, Title: "Open an issue", Connector: "github", Method: "issue-create", Account: "me",
+		Class: "write", Reach: "public", Sensitive: true, Cell: "work", Session: "work/run-1", Attended: true,
+		Labels: []wire.Cause{{Label: "untrusted", Why: "github issue-list, call c0", Unix: 1900000000}},
+		Fields: []wire.Field{{Label: "Title", Values: []string{"It stalls"}}, {Label: "Repository", Values: []string{"ada/engine"}, Main: true}},
+		Bodies: []wire.Shown{{Name: "body.md", Media: "text/markdown", Size: 12, SHA256: wire.Sum([]byte("x")), Text: "first\nsecond \u202e line"}},
+		Facts:  []string{"reaches ada/engine", "first time you write to ada/engine"}, Reason: "the method is sensitive", Policies: []string{"ask-changes"},
+		Grantable: &wire.Grant{Connector: "github", Method: "issue-create", Account: "me", Cell: "work", Session: "run-1", Kind: "session",
+			Limits: []wire.Limit{{Field: "repo", Values: []string{"ada/engine"}}}},
+		Mark: "abc", Hash: hash, Made: time.Now().Unix(), Expires: time.Now().Add(24 * time.Hour).Unix(), Alike: 2}
+}
+
+// enrolled is a window in which a passkey was made by the link, and that is signed in.
+func (r *rig) enrolled(t *testing.T, width, height int64) *tab {
+	t.Helper()
+	b := r.open(t, width, height, r.link())
+	b.press("Make a passkey")
+	b.press("Sign in with a passkey")
+	b.sees("Waiting for you")
+	return b
+}
+
+// From the link to what runs, with each kind of answer, and no word of it from anywhere but what was signed.
+func TestFromTheLinkToADecision(t *testing.T) {
+	onBoth(t, func(t *testing.T, w, h int64) {
+		r := newRig(t)
+		for _, id := range []string{"c1", "c2", "c3", "c4"} {
+			c := card(id)
+			c.Title = "Open an issue, " + id
+			r.cards = append(r.cards, c)
+		}
+		b := r.enrolled(t, w, h)
+		fits(t, b)
+		b.press("Open an issue, c1")
+		for _, s := range []string{"ada/engine", "It stalls", "first time you write to ada/engine", "Anyone may see it.", "work/run-1", "somebody sits at it",
+			"It has read what is untrusted", "You are asked because the method is sensitive"} {
+			b.sees(s)
+		}
+		var order bool
+		b.eval(`document.body.innerText.indexOf("ada/engine") < document.body.innerText.indexOf("It stalls")`, &order)
+		if !order {
+			t.Error("the destination does not come first")
+		}
+		if strings.Contains(b.text(), "second") {
+			t.Error("the content is open before anybody asked")
+		}
+		b.press("body.md (12 bytes, text/markdown)")
+		b.sees("second ⟨U+202E⟩ line")
+		fits(t, b)
+		b.press("Approve once")
+		b.sees("Waiting for you")
+		b.sees("Approved.")
+
+		b.press("Open an issue, c2")
+		b.press("Approve, and the like of it too")
+		b.sees("Cell work may use github issue-create with account me, until session run-1 ends, as often as it asks; only where repo is ada/engine; " +
+			"not after the cell has read what others wrote.")
+		b.eval(`(() => { const set = (id, v) => { const e = document.getElementById(id); e.value = v; e.dispatchEvent(new Event("input", { bubbles: true })); };
+			set("kind", "until"); set("count", "3"); return true; })()`, new(bool))
+		b.sees("3 times at most")
+		fits(t, b)
+		b.press("Approve, and allow this ahead")
+		b.sees("Approved, and allowed ahead.")
+
+		b.press("Open an issue, c3")
+		b.press("Deny")
+		b.sees("Denied.")
+		b.press("Open an issue, c4")
+		b.press("Deny and stop the session")
+		b.sees("Denied, and the session is stopped.")
+		b.sees("Nothing waits.")
+		if c := b.complaints(); len(c) > 0 {
+			t.Errorf("the console: %q", c)
+		}
+		r.with(func() {
+			if len(r.decided) != 4 {
+				t.Fatalf("%d decisions: %q", len(r.decided), r.asked)
+			}
+			g := r.decided[1].Grant
+			if d := r.decided[0]; !d.Approve || d.Grant != nil || d.Stop {
+				t.Errorf("once: %+v", d)
+			}
+			if g == nil || g.Kind != "until" || g.Count != 3 || g.Session != "" || g.Tainted || g.Sentence != "" ||
+				g.Until < time.Now().Add(20*time.Hour).Unix() || g.Until > time.Now().Add(7*24*time.Hour).Unix() ||
+				len(g.Limits) != 1 || fmt.Sprint(g.Limits[0].Values) != "[ada/engine]" {
+				t.Errorf("with a grant: %+v", g)
+			}
+			if d := r.decided[2]; d.Approve || d.Stop {
+				t.Errorf("a no: %+v", d)
+			}
+			if d := r.decided[3]; d.Approve || !d.Stop {
+				t.Errorf("a no that stops: %+v", d)
+			}
+		})
+	})
+}
+
+// The code is in no place where a browser, a screenshot or the next visitor has it, and no request carries it.
+func TestTheCodeOfTheLinkStaysOut(t *testing.T) {
+	r := newRig(t)
+	b := r.open(t, 390, 844, r.link())
+	b.sees("Make a passkey")
+	code := base64.RawURLEncoding.EncodeToString(r.code)
+	var where string
+	b.eval(`location.href + document.documentElement.outerHTML + JSON.stringify(localStorage) + JSON.stringify(sessionStorage) + document.referrer + history.length`, &where)
+	if strings.Contains(where, code) || strings.Contains(where, "enrol=") {
+		t.Error("the code is still there:", where)
+	}
+	b.press("Make a passkey")
+	b.press("Sign in with a passkey")
+	b.sees("Waiting for you")
+	r.with(func() {
+		for _, a := range r.asked {
+			if strings.Contains(a, code) || strings.Contains(a, base64.StdEncoding.EncodeToString(r.code)) || strings.Contains(a, hex.EncodeToString(r.code)) {
+				t.Error("the code was sent:", a)
+			}
+		}
+	})
+	var kept string
+	b.eval(`localStorage.getItem("doorward-card-key")`, &kept)
+	if kept != r.keyText() {
+		t.Errorf("the card key is kept as %q", kept)
+	}
+}
+
+// What a taken-over approvals can put before a person: nothing of a card, and nothing to sign.
+func TestATakenOverApprovalsShowsNoCard(t *testing.T) {
+	r := newRig(t)
+	r.cards = []wire.Card{card("c1"), card("c2")}
+	r.cards[1].Title = "Pay eve"
+	b := r.enrolled(t, 1280, 900)
+	for name, alter := range map[string]func(*wire.WebShown){
+		"a word":        func(s *wire.WebShown) { s.Signed = bytes.Replace(s.Signed, []byte("It stalls"), []byte("Eve pays"), 1) },
+		"the signature": func(s *wire.WebShown) { s.Signature[7] ^= 1 },
+		"another card": func(s *wire.WebShown) {
+			*s = *r.signed(&wire.Offer{Card: r.cards[1], Nonce: random(), Expires: time.Now().Add(time.Hour).Unix(), RP: "localhost"})
+		},
+		"no JSON": func(s *wire.WebShown) { s.Signed = []byte("x") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r.with(func() { r.alter = alter })
+			b.eval(`location.hash = "#card=c1"`, new(string))
+			b.sees("This is not shown")
+			for _, s := range []string{"ada/engine", "Eve pays", "Pay eve", "Approve once"} {
+				if strings.Contains(b.text(), s) {
+					t.Errorf("%q is shown", s)
+				}
+			}
+			r.with(func() { r.alter = nil })
+			b.press("Try again")
+			b.sees("Approve once") // the control
+			b.eval(`location.hash = "#pending"`, new(string))
+			b.sees("Waiting for you")
+		})
+	}
+	// A login whose challenge is that of a decision is not signed.
+	var asked int
+	r.with(func() {
+		r.session = nil
+		c := wire.Challenge([]wire.WebDecision{{Nonce: random(), Decision: []byte("{}")}}, []int64{1})
+		r.lie = func(l *wire.LoginResp) { l.Challenge = c[:] }
+		asked = len(r.asked)
+	})
+	b.eval(`location.hash = "#grants"`, new(string))
+	b.press("Sign in with a passkey")
+	b.sees("is no sign-in")
+	r.with(func() {
+		if len(r.asked) != asked+1 {
+			t.Errorf("it was signed: %q", r.asked[asked:])
+		}
+		r.lie = nil
+	})
+	b.press("Sign in with a passkey")
+	b.sees("Allowed ahead") // the control
+}
+
+func TestAnotherCardKeyIsAsked(t *testing.T) {
+	r := newRig(t)
+	b := r.enrolled(t, 390, 844)
+	old := r.keyText()
+	other, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	r.with(func() { r.key, r.credential = other, nil })
+	kept := func(want string) {
+		t.Helper()
+		var have string
+		if b.eval(`localStorage.getItem("doorward-card-key")`, &have); have != want {
+			t.Errorf("kept is %s, want %s", have, want)
+		}
+	}
+	b.eval(`location.hash = `+strconv.Quote(r.link()), new(string))
+	b.sees("This link comes with another card key")
+	fits(t, b)
+	b.press("Keep the one here")
+	b.sees("Waiting for you")
+	kept(old)
+	b.eval(`location.hash = `+strconv.Quote(r.link()), new(string))
+	b.press("Take the new one")
+	b.sees("Decide from this device")
+	kept(old) // until there is a passkey for it
+	b.press("Make a passkey")
+	b.sees("Sign in")
+	b.sees("Your passkey is made.")
+	kept(r.keyText())
+}
+
+func TestWithoutACardKeyNothingIsDecided(t *testing.T) {
+	r := newRig(t)
+	r.cards = []wire.Card{card("c1")}
+	b := r.enrolled(t, 390, 844)
+	b.eval(`localStorage.removeItem("doorward-card-key"); location.hash = "#card=c1"`, new(string))
+	b.sees("no key to check cards with")
+	if strings.Contains(b.text(), "Approve") || strings.Contains(b.text(), "ada/engine") {
+		t.Error("a card is shown all the same")
+	}
+}
+
+// What others wrote is text, in every field of a card, in lists and in the record.
+func TestWhatOthersWroteIsNeverMarkup(t *testing.T) {
+	r := newRig(t)
+	c := card("c1")
+	evil := "<img src=x onerror=\"window.ran=1\"><script>window.ran=1</script>\"'&lt;\r\nX: y"
+	c.Title, c.Account, c.Cell, c.Session, c.Reason, c.Mark, c.Connector, c.Method = evil, evil, evil, evil, evil, evil, evil, evil
+	c.Fields = []wire.Field{{Label: evil, Values: []string{evil, evil}, Main: true}, {Label: evil, Values: []string{evil}}}
+	c.Facts, c.Policies, c.Labels = []string{evil, "first time you write to " + evil}, []string{evil}, []wire.Cause{{Label: evil, Why: evil}}
+	c.Bodies = []wire.Shown{{Name: evil, Media: evil, Size: 1, Text: evil}}
+	c.Grantable.Limits = []wire.Limit{{Field: evil, Values: []string{evil}}}
+	c.Err = wire.Refuse(wire.Code(evil), evil, evil)
+	r.cards = []wire.Card{c}
+	b := r.enrolled(t, 390, 844)
+	b.eval(`location.hash = "#card=c1"`, new(string))
+	b.sees("Approve once")
+	b.eval(`document.querySelectorAll("details").forEach((d) => { d.open = true; })`, nil)
+	b.sees("SHA-256")
+	b.eval(`location.hash = "#history"`, new(string))
+	b.sees("Past")
+	b.eval(`location.hash = "#card=c1"`, new(string))
+	b.sees("Approve once")
+	fits(t, b)
+	var ran, images float64
+	b.eval(`Number(window.ran || 0)`, &ran)
+	b.eval(`document.querySelectorAll("main img, main script").length`, &images)
+	if ran != 0 || images != 0 {
+		t.Errorf("it ran: %v, elements: %v", ran, images)
+	}
+	if c := b.complaints(); len(c) > 0 {
+		t.Errorf("the console: %q", c)
+	}
+}
+
+func TestTheOtherViewsAndWhatTheyNarrow(t *testing.T) {
+	onBoth(t, func(t *testing.T, w, h int64) {
+		r := newRig(t)
+		b := r.enrolled(t, w, h)
+		b.press("Allowed ahead")
+		b.sees("cell work may issue-create with github")
+		b.sees("Used 2 times of 5")
+		fits(t, b)
+		b.press("Take it back")
+		b.sees("grant g1 is revoked")
+		b.press("Sessions")
+		b.sees("work/run-1")
+		b.press("End it")
+		b.sees("The session is ended.")
+		b.press("Past")
+		b.sees("approve")
+		fits(t, b)
+		b.press("Stop")
+		b.press("Stop work")
+		b.sees("no new grants for work")
+		b.sees("May have run: c9")
+		b.press("Let work go on")
+		b.sees("Decide on it")
+		fits(t, b)
+		r.with(func() {
+			all := strings.Join(r.asked, "\n")
+			for _, want := range []string{`revoke {"grant":"g1"}`, `session {"end":"work/run-1"}`, `stop {"cell":"work"}`, `stop {"cell":"work","resume":true}`} {
+				if !strings.Contains(all, want) {
+					t.Errorf("%s was not asked: %s", want, all)
+				}
+			}
+		})
+		b.press("Sign out")
+		b.sees("Sign in with a passkey")
+		if c := b.complaints(); len(c) > 0 {
+			t.Errorf("the console: %q", c)
+		}
+	})
+}
+
+// News comes by itself, and what was decided elsewhere is not left open to be decided here.
+func TestNewsComesByItself(t *testing.T) {
+	r := newRig(t)
+	b := r.enrolled(t, 1280, 900)
+	b.sees("Nothing waits.")
+	time.Sleep(time.Second) // for the stream to stand
+	r.with(func() { r.cards = []wire.Card{card("c1")} })
+	r.tell(wire.Event{ID: "c1", State: wire.StateParked})
+	b.sees("Something new waits for you.")
+	b.press("Open an issue")
+	b.sees("Approve once")
+	r.tell(wire.Event{ID: "c1", State: wire.StateDenied})
+	b.sees("What you have open is denied now.")
+	if strings.Contains(b.text(), "Approve once") {
+		t.Error("it can still be decided")
+	}
+}
+
+// An offer that is over is asked for again, and counts only where the card is still the one that was read.
+func TestWhatChangedIsReadAgain(t *testing.T) {
+	r := newRig(t)
+	r.cards, r.life = []wire.Card{card("c1")}, time.Second
+	b := r.enrolled(t, 1280, 900)
+	b.press("Open an issue")
+	b.sees("Approve once")
+	r.with(func() {
+		r.cards[0].Hash, r.cards[0].Title, r.life = bytes.Repeat([]byte{9}, 32), "Open another issue", time.Minute
+	})
+	b.press("Approve once")
+	b.sees("It has changed since you opened it.")
+	b.sees("Open another issue")
+	r.with(func() {
+		if len(r.decided) > 0 {
+			t.Errorf("%+v", r.decided)
+		}
+	})
+	b.press("Approve once")
+	b.sees("Approved.")
+	r.with(func() {
+		if len(r.decided) != 1 || !bytes.Equal(r.decided[0].Hash, bytes.Repeat([]byte{9}, 32)) {
+			t.Errorf("%+v", r.decided)
+		}
+	})
+}
+
+// With a keyboard alone, and for who hears the page: the focus goes to what is new, everything that can be used has a name.
+func TestByKeyboardAndScreenReader(t *testing.T) {
+	r := newRig(t)
+	r.cards = []wire.Card{card("c1")}
+	b := r.enrolled(t, 1280, 900)
+	focus := func() string {
+		t.Helper()
+		var s string
+		b.eval(`document.activeElement.tagName + " " + document.activeElement.innerText`, &s)
+		return s
+	}
+	if f := focus(); f != "H1 Waiting for you" {
+		t.Errorf("the focus is on %q", f)
+	}
+	b.run(chromedp.KeyEvent("\t"), chromedp.KeyEvent("\r"))
+	b.sees("Approve once")
+	if f := focus(); f != "H1 Open an issue" {
+		t.Errorf("the focus is on %q", f)
+	}
+	var unnamed []string
+	b.eval(`document.querySelectorAll("details").forEach((d) => { d.open = true; });
+		[...document.querySelectorAll("button, input, select, a, summary")].filter((e) => !(e.innerText || e.getAttribute("aria-label") ||
+			[...(e.labels || [])].map((l) => l.innerText).join("")).trim()).map((e) => e.outerHTML)`, &unnamed)
+	if len(unnamed) > 0 {
+		t.Errorf("without a name: %q", unnamed)
+	}
+	var landmarks string
+	b.eval(`[document.querySelectorAll("main").length, document.querySelectorAll("nav[aria-label]").length, document.querySelectorAll("h1").length,
+		document.querySelectorAll("[role=status][aria-live]").length, document.documentElement.lang].join()`, &landmarks)
+	if landmarks != "1,1,1,1,en" {
+		t.Errorf("landmarks: %s", landmarks)
+	}
+	for range 40 {
+		b.run(chromedp.KeyEvent("\t"))
+		if focus() == "BUTTON Approve once" {
+			break
+		}
+	}
+	b.run(chromedp.KeyEvent("\r"))
+	b.sees("Approved.")
+}

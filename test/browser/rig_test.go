@@ -1,0 +1,560 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package browser tries the page in Debian's Chromium: the static files as page serves them, asking approvals as it is, with a
+// passkey that the browser plays. What stands in for sentinel here signs cards and looks at what a passkey was asked to sign; it
+// verifies no signature of a passkey and decides nothing. So these are tests of the page's scripts and of what lies between.
+package browser
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	cdplog "github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/target"
+	"github.com/chromedp/cdproto/webauthn"
+	"github.com/chromedp/chromedp"
+	"github.com/doorward/doorward/approvals"
+	"github.com/doorward/doorward/internal/approver"
+	"github.com/doorward/doorward/internal/approver/front"
+	"github.com/doorward/doorward/internal/daemon"
+	"github.com/doorward/doorward/internal/peer"
+	"github.com/doorward/doorward/internal/peer/peertest"
+	"github.com/doorward/doorward/internal/wire"
+	"github.com/doorward/doorward/page"
+)
+
+const patience = 30 * time.Second // for a browser on a machine that is busy
+
+// chromium is the one browser of all tests; each has a tab with storage of its own.
+var chromium context.Context
+
+func TestMain(m *testing.M) {
+	code := func() int {
+		path, err := exec.LookPath("chromium")
+		if err != nil {
+			return m.Run()
+		}
+		dir, err := os.MkdirTemp("", "doorward-browser")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.UserDataDir(dir),
+			chromedp.WSURLReadTimeout(patience))
+		if os.Getuid() == 0 {
+			options = append(options, chromedp.NoSandbox) // which it refuses to be without as root; the pages are our own
+		}
+		alloc, cancel := chromedp.NewExecAllocator(context.Background(), options...)
+		defer cancel()
+		ctx, end := chromedp.NewContext(alloc)
+		defer end()
+		if err := chromedp.Run(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, "start chromium:", err)
+			return 1
+		}
+		chromium = ctx
+		return m.Run()
+	}()
+	os.Exit(code)
+}
+
+// rig is a place with its page and its approvals.
+type rig struct {
+	*standIn
+	place *approver.Place
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	if chromium == nil {
+		t.Skip("no chromium: apt-get install -y --no-install-recommends chromium")
+	}
+	listen := func() (net.Listener, uint16) {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ln, uint16(ln.Addr().(*net.TCPAddr).Port)
+	}
+	pages, pagePort := listen()
+	api, apiPort := listen()
+	place := &approver.Place{Host: "localhost", Page: pagePort, API: apiPort}
+	files, err := page.New(place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "s")
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	s := newStandIn(t, place)
+	server := &daemon.Server{Name: "sentinel-web", Log: log, Listener: peer.NewListener(ln, peertest.Daemon("approvals"), nil), Verbs: s.verbs()}
+	one, two := &daemon.Client{Path: path, Name: "sentinel", Log: log}, &daemon.Client{Path: path, Name: "sentinel", Log: log}
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	forPage, err := front.New(place, pages, files, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forAPI, err := front.New(place, api, approvals.New(place, one, two, log), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, serve := range []func(context.Context) error{server.Serve, forPage.Serve, forAPI.Serve} {
+		all.Go(func() {
+			if err := serve(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		cancel()
+		one.Close()
+		two.Close()
+		all.Wait()
+	})
+	return &rig{s, place}
+}
+
+// tab is one window of the browser.
+type tab struct {
+	t   *testing.T
+	ctx context.Context
+
+	mu     sync.Mutex // guards what follows
+	faults []string   // what the console says
+}
+
+// open opens a window of its own, so many CSS pixels large, with a passkey's authenticator in it, and goes to a fragment of the page.
+func (r *rig) open(t *testing.T, width, height int64, fragment string) *tab {
+	t.Helper()
+	browser := cdp.WithExecutor(chromium, chromedp.FromContext(chromium).Browser)
+	store, err := target.CreateBrowserContext().Do(browser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A window: newer browsers open no tab in a store that has none.
+	window, err := target.CreateTarget("about:blank").WithBrowserContextID(store).WithNewWindow(true).Do(browser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := chromedp.NewContext(chromium, chromedp.WithTargetID(window))
+	t.Cleanup(func() {
+		cancel()
+		_ = target.DisposeBrowserContext(store).Do(browser)
+	})
+	if err := chromedp.Run(ctx); err != nil { // the first of a window lasts as long as that
+		t.Fatal(err)
+	}
+	b := &tab{t: t, ctx: ctx}
+	chromedp.ListenTarget(ctx, b.hear)
+	b.run(chromedp.EmulateViewport(width, height), webauthn.Enable(), chromedp.ActionFunc(func(ctx context.Context) error {
+		_, err := webauthn.AddVirtualAuthenticator(&webauthn.VirtualAuthenticatorOptions{Protocol: webauthn.AuthenticatorProtocolCtap2,
+			Transport: webauthn.AuthenticatorTransportInternal, HasResidentKey: true, HasUserVerification: true, IsUserVerified: true,
+			AutomaticPresenceSimulation: true}).Do(ctx)
+		return err
+	}), chromedp.Navigate(r.place.PageOrigin()+"/"+fragment))
+	return b
+}
+
+// hear keeps what the console says is wrong. That the API refused a request is no fault of the page.
+func (b *tab) hear(event any) {
+	said := ""
+	switch e := event.(type) {
+	case *cdplog.EventEntryAdded:
+		if e.Entry.Source != cdplog.SourceNetwork || !strings.Contains(e.Entry.URL, "/v1/") {
+			said = fmt.Sprintf("%s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL)
+		}
+	case *runtime.EventExceptionThrown:
+		said = e.ExceptionDetails.Error()
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == runtime.APITypeError || e.Type == runtime.APITypeWarning {
+			said = fmt.Sprintf("console: %+v", e.Args)
+		}
+	}
+	if said != "" {
+		b.mu.Lock()
+		b.faults = append(b.faults, said)
+		b.mu.Unlock()
+	}
+}
+
+func (b *tab) complaints() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.faults)
+}
+
+func (b *tab) run(actions ...chromedp.Action) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	if err := chromedp.Run(ctx, actions...); err != nil {
+		b.t.Fatalf("%v; the console: %q", err, b.complaints())
+	}
+}
+
+// eval runs a script in the page and decodes what its promise becomes into out.
+func (b *tab) eval(script string, out any) {
+	b.t.Helper()
+	b.run(chromedp.Evaluate(script, out, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+}
+
+// call calls an exported function of one of the page's modules.
+func (b *tab) call(module, body string, out any, args ...any) {
+	b.t.Helper()
+	text, err := json.Marshal(args)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.eval(fmt.Sprintf(`import("/%s").then((m) => (async (...args) => { %s })(...%s))`, module, body, text), out)
+}
+
+func (b *tab) text() string {
+	b.t.Helper()
+	var s string
+	b.eval(`document.body.innerText`, &s)
+	return s
+}
+
+// sees waits until the page has the text.
+func (b *tab) sees(text string) {
+	b.t.Helper()
+	for end := time.Now().Add(patience); !strings.Contains(b.text(), text); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			b.t.Fatalf("%q is not seen, but\n%s\nthe console: %q", text, b.text(), b.complaints())
+		}
+	}
+}
+
+// press presses the button, or opens the summary, of that text.
+func (b *tab) press(text string) {
+	b.t.Helper()
+	b.sees(text)
+	var done bool
+	b.eval(fmt.Sprintf(`(() => { const e = [...document.querySelectorAll("button, summary, a")].find((e) => e.innerText.trim() === %q && !e.disabled);
+		e?.click(); return Boolean(e); })()`, text), &done)
+	if !done {
+		b.t.Fatalf("there is no %q to press in\n%s", text, b.text())
+	}
+}
+
+// standIn answers in sentinel's place.
+type standIn struct {
+	t     *testing.T
+	place *approver.Place
+	key   *ecdsa.PrivateKey
+	code  []byte // of the invitation "inv"
+
+	mu         sync.Mutex // guards what follows
+	cards      []wire.Card
+	alter      func(*wire.WebShown) // what a taken-over approvals does to a card
+	lie        func(*wire.LoginResp)
+	credential [][]byte
+	offers     map[string]int64 // nonce, end
+	session    []byte
+	nonce      []byte
+	decided    []wire.Decision
+	asked      []string // verbs, and what of them
+	life       time.Duration
+	news       chan struct{}
+	events     []wire.Event
+}
+
+func newStandIn(t *testing.T, place *approver.Place) *standIn {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &standIn{t: t, place: place, key: key, code: random(), offers: map[string]int64{}, life: 5 * time.Minute, news: make(chan struct{})}
+}
+
+func random() []byte {
+	b := make([]byte, 32)
+	rand.Read(b)
+	return b
+}
+
+// link is what an enrolment begins with.
+func (s *standIn) link() string {
+	public, err := s.key.PublicKey.Bytes()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	text := base64.RawURLEncoding.EncodeToString
+	return "#enrol=inv&code=" + text(s.code) + "&key=" + text(public)
+}
+
+// keyText is the card key as the browser keeps it.
+func (s *standIn) keyText() string { return s.link()[strings.LastIndex(s.link(), "=")+1:] }
+
+// signed is an offer as sentinel signs it.
+func (s *standIn) signed(o *wire.Offer) *wire.WebShown {
+	text, err := json.Marshal(o)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return sign(s.t, s.key, wire.SignedTag, text)
+}
+
+func sign(t *testing.T, key *ecdsa.PrivateKey, tag string, text []byte) *wire.WebShown {
+	t.Helper()
+	sum := sha256.Sum256(append([]byte(tag), text...))
+	a, b, err := ecdsa.Sign(rand.Reader, key, sum[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	sig := make([]byte, 64)
+	a.FillBytes(sig[:32])
+	b.FillBytes(sig[32:])
+	return &wire.WebShown{Signed: text, Signature: sig}
+}
+
+func (s *standIn) with(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+var notSignedIn = wire.Refuse(wire.CodeNoSession, "not signed in", "")
+
+func answer[Req, Resp any](s *standIn, name string, f func(*Req) (*Resp, error)) daemon.Verb {
+	return daemon.On(name, peer.Daemon("approvals"), func(_ context.Context, _ *daemon.Call, req *wire.WebReq[Req]) (*Resp, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if name != "login" && name != "enrol" && (s.session == nil || string(req.Session) != string(s.session)) {
+			return nil, notSignedIn
+		}
+		text, _ := json.Marshal(req.Body)
+		s.asked = append(s.asked, name+" "+string(text))
+		return f(&req.Body)
+	})
+}
+
+// clientData is what a browser says that a passkey signed (WebAuthn Level 3, 5.8.1).
+type clientData struct{ Type, Challenge, Origin string }
+
+// look reads a credential's JSON as toJSON() of a browser writes it.
+func look(text []byte) (c clientData, id, authenticator []byte, err error) {
+	var p struct {
+		ID, RawID, Type         string
+		ClientExtensionResults  struct{}
+		AuthenticatorAttachment string
+		Response                struct {
+			ClientDataJSON, AuthenticatorData, Signature, UserHandle, AttestationObject string
+			Transports                                                                  []string
+		}
+	}
+	if err := json.Unmarshal(text, &p); err != nil {
+		return c, nil, nil, err
+	}
+	part := func(s string) []byte {
+		b, e := base64.RawURLEncoding.Strict().DecodeString(s)
+		err = errors.Join(err, e)
+		return b
+	}
+	if p.ID != p.RawID || p.Type != "public-key" {
+		err = fmt.Errorf("id %q, rawId %q, type %q", p.ID, p.RawID, p.Type)
+	}
+	id, authenticator = part(p.RawID), part(p.Response.AuthenticatorData)
+	return c, id, authenticator, errors.Join(err, json.Unmarshal(part(p.Response.ClientDataJSON), &c))
+}
+
+// signedOver holds an assertion to a challenge, the page and a verified user. The signature itself is sentinel's to verify.
+func (s *standIn) signedOver(assertion, challenge []byte) error {
+	c, id, auth, err := look(assertion)
+	switch {
+	case err != nil:
+	case c.Type != "webauthn.get" || c.Origin != s.place.PageOrigin() || c.Challenge != base64.RawURLEncoding.EncodeToString(challenge):
+		err = fmt.Errorf("signed %+v, want the challenge %x", c, challenge)
+	case len(auth) < 37 || auth[32]&5 != 5: // present and verified
+		err = fmt.Errorf("authenticator data %x", auth)
+	case !slices.ContainsFunc(s.credential, func(k []byte) bool { return string(k) == string(id) }):
+		err = errors.New("by another passkey")
+	}
+	if err != nil {
+		return wire.Refuse(wire.CodeNotAllowed, err.Error(), "")
+	}
+	return nil
+}
+
+func (s *standIn) verbs() []daemon.Verb {
+	return []daemon.Verb{
+		answer(s, "login", func(q *wire.LoginReq) (*wire.LoginResp, error) {
+			if len(q.Assertion) == 0 {
+				s.nonce = random()
+				c := wire.LoginChallenge(s.nonce)
+				r := &wire.LoginResp{Nonce: s.nonce, Challenge: c[:], RP: s.place.Host}
+				if s.lie != nil {
+					s.lie(r)
+				}
+				return r, nil
+			}
+			c := wire.LoginChallenge(s.nonce)
+			if err := s.signedOver(q.Assertion, c[:]); err != nil {
+				return nil, err
+			}
+			s.session = random()
+			return &wire.LoginResp{Session: s.session, Until: time.Now().Add(time.Hour).Unix(), Name: "ada"}, nil
+		}),
+		answer(s, "enrol", func(q *wire.EnrolReq) (*wire.EnrolResp, error) {
+			if q.ID != "inv" {
+				return nil, wire.Refuse(wire.CodeNotFound, "no such invitation", "")
+			}
+			if len(q.Credential) == 0 {
+				s.nonce = random()
+				return &wire.EnrolResp{Challenge: s.nonce, RP: s.place.Host, User: random(), Name: "ada", Exclude: s.credential}, nil
+			}
+			c, id, _, err := look(q.Credential)
+			if err != nil || c.Type != "webauthn.create" || c.Origin != s.place.PageOrigin() ||
+				c.Challenge != base64.RawURLEncoding.EncodeToString(s.nonce) {
+				return nil, wire.Refuse(wire.CodeNotAllowed, fmt.Sprintf("%+v %v", c, err), "")
+			}
+			if string(q.MAC) != string(wire.EnrolMAC(s.code, q.Credential)) {
+				return nil, wire.Refuse(wire.CodeNotAllowed, "the code does not cover it", "")
+			}
+			s.credential = append(s.credential, id)
+			return &wire.EnrolResp{Done: true, Name: "ada"}, nil
+		}),
+		answer(s, "pending", func(*wire.ListFrom) (*wire.PendingResp, error) {
+			r := new(wire.PendingResp)
+			for _, c := range s.cards {
+				if c.State == wire.StateParked {
+					c.Bodies = nil
+					r.Cards = append(r.Cards, c)
+				}
+			}
+			return r, nil
+		}),
+		answer(s, "show", func(q *wire.CallRef) (*wire.WebShown, error) {
+			c := s.find(q.Call)
+			if c == nil {
+				return nil, wire.Refuse(wire.CodeNotFound, "no such call", "")
+			}
+			o := &wire.Offer{Card: *c, RP: s.place.Host}
+			if c.State == wire.StateParked {
+				o.Nonce, o.Expires, o.Allow = random(), time.Now().Add(s.life).Unix(), s.credential
+				s.offers[string(o.Nonce)] = o.Expires
+			}
+			r := s.signed(o)
+			if s.alter != nil {
+				s.alter(r)
+			}
+			return r, nil
+		}),
+		answer(s, "decide", func(q *wire.WebDecideReq) (*wire.WebDecided, error) {
+			r := new(wire.WebDecided)
+			var ends []int64
+			for _, i := range q.Items {
+				end, ok := s.offers[string(i.Nonce)]
+				if delete(s.offers, string(i.Nonce)); !ok {
+					return nil, wire.Refuse(wire.CodeExpired, "it counts once", "")
+				}
+				ends = append(ends, end)
+			}
+			c := wire.Challenge(q.Items, ends)
+			if err := s.signedOver(q.Assertion, c[:]); err != nil {
+				return nil, err
+			}
+			for _, i := range q.Items {
+				var d wire.Decision
+				if err := json.Unmarshal(i.Decision, &d); err != nil {
+					return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "")
+				}
+				k := s.find(i.ID)
+				if k == nil || string(k.Hash) != string(d.Hash) {
+					return nil, wire.Refuse(wire.CodeConflict, "another card", "")
+				}
+				s.decided = append(s.decided, d)
+				k.State = map[bool]wire.State{true: wire.StateApproved, false: wire.StateDenied}[d.Approve]
+				o := wire.WebOutcome{State: k.State}
+				if d.Grant != nil {
+					o.Grant = "g1"
+				}
+				r.Outcomes = append(r.Outcomes, o)
+			}
+			return r, nil
+		}),
+		answer(s, "grants", func(*wire.ListFrom) (*wire.GrantsResp, error) {
+			return &wire.GrantsResp{Grants: []wire.Grant{{ID: "g1", Connector: "github", Method: "issue-create", Cell: "work", Kind: "until",
+				Until: time.Now().Add(time.Hour).Unix(), Used: 2, Count: 5, Sentence: "cell work may issue-create with github"}}}, nil
+		}),
+		answer(s, "revoke", func(q *wire.PersonRevokeReq) (*wire.Report, error) {
+			return &wire.Report{Lines: []string{"grant " + q.Grant + " is revoked"}}, nil
+		}),
+		answer(s, "stop", func(q *wire.StopReq) (*wire.Report, error) {
+			if q.Resume {
+				return &wire.Report{Widening: "w1"}, nil
+			}
+			return &wire.Report{Lines: []string{"no new grants for " + q.Cell}, MayHaveRun: []string{"c9"}}, nil
+		}),
+		answer(s, "session", func(*wire.SessionReq) (*wire.SessionResp, error) {
+			return &wire.SessionResp{Sessions: []wire.Session{{Cell: "work", Name: "work/run-1", Attended: true, By: "ada", Began: time.Now().Unix()}}}, nil
+		}),
+		answer(s, "history", func(*wire.AuditReq) (*wire.AuditResp, error) {
+			return &wire.AuditResp{Lines: [][]byte{[]byte(`{"n":1,"time":"2026-12-01T10:00:00Z","type":"approve","actor":"passkey:ada","call":"c1","details":{"x":"<b>"}}`)}}, nil
+		}),
+		daemon.On("events", peer.Daemon("approvals"), func(ctx context.Context, _ *daemon.Call, req *wire.WebReq[wire.WatchReq]) (*wire.WatchResp, error) {
+			for {
+				s.mu.Lock()
+				news, all, in := s.news, s.events, string(req.Session) == string(s.session)
+				s.mu.Unlock()
+				last := int64(len(all))
+				switch {
+				case !in:
+					return nil, notSignedIn
+				case req.Body.After < 0:
+					return &wire.WatchResp{Last: last}, nil
+				case req.Body.After < last:
+					return &wire.WatchResp{Events: all[req.Body.After:], Last: last}, nil
+				}
+				select {
+				case <-news:
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			}
+		}),
+	}
+}
+
+func (s *standIn) find(id string) *wire.Card {
+	for i := range s.cards {
+		if s.cards[i].ID == id {
+			return &s.cards[i]
+		}
+	}
+	return nil
+}
+
+// tell is an event that browsers hear of.
+func (s *standIn) tell(e wire.Event) {
+	s.with(func() {
+		s.events = append(s.events, e)
+		close(s.news)
+		s.news = make(chan struct{})
+	})
+}
