@@ -255,7 +255,7 @@ func TestASiteThatAsks(t *testing.T) {
 	r.has(r.curl("http://198.18.0.1/").Stdout, "needs_approval", "doorward approve "+cards[0].ID, "asks.example")
 	r.has(r.curl("--include", fmt.Sprintf("http://asks.example:%d/", r.server.port)).Stdout, "403", "needs_approval",
 		"doorward approve "+cards[0].ID)
-	r.has(r.connector(r.work, 0, "inbox").Stdout, "site asks.example")
+	r.has(r.connector(r.work, 0, "inbox").Stdout, "connect to asks.example", "not kept")
 	r.has(r.doorward(0, "show", cards[0].ID).Stdout, "connect to asks.example", "curl", "--grant until=7d", "not read by anybody")
 	res := r.doorward(0, "approve", cards[0].ID, "--yes")
 	r.has(res.Stdout, "is done", "grant ")
