@@ -145,6 +145,10 @@ func (s *Sentinel) judgeConnect(ctx context.Context, w *wanted, req *wire.Connec
 	case policy.Allow:
 		return s.letConnect(ctx, w, &d, s.connectResp(w, is, set, call, &d))
 	case policy.Ask:
+		if is := s.issuedElsewhere(w.cell, w.target); is != nil && w.begins == wire.BeginsHTTP {
+			return nil, wire.Refuse(wire.CodeBadTarget, "programs of this cell speak to "+w.target.Name+
+				" over TLS, with the surrogate "+is.Name+": nothing is sent there in the clear", "use https")
+		}
 		return nil, s.askSite(ctx, w, set, call, &d)
 	default:
 		return nil, wire.Refuse(d.Code, w.target.String()+" is not allowed: "+d.Reason, d.Next)
@@ -184,16 +188,13 @@ func (s *Sentinel) connectResp(w *wanted, is *issued, set *policy.Set, call *pol
 		r.Read = manifest.Sites(w.target.Name, w.target.Port).Reads()
 		return r
 	}
-	w.issue = is.ID
+	w.issue, r.Surrogate = is.ID, is.Name
 	r.Read = is.manifest.Reads()
 	if is.manifest.Model != nil {
 		r.Shape = is.manifest.Model.Refusal
 	}
 	if w.begins == wire.BeginsTLS { // in the clear there is none
-		place := s.accountNamed(is.Name).Placement
-		if place == (wire.Placement{}) {
-			place = is.manifest.Placement
-		}
+		place := s.placeOf(is)
 		r.Credential = &place
 	}
 	return r
