@@ -38,7 +38,7 @@ func (s *Sentinel) connect(ctx context.Context, c *daemon.Call, req *wire.Connec
 	host := orElse(w.target.Host(), short(orElse(req.Name, req.Addr)))
 	detail := fmt.Sprintf("port %d: %s", req.Port, clip(e.Reason, 200))
 	if s.conns.mayName(w.cell, fmt.Sprint(host, " ", req.Port, " ", e.Code)) &&
-		s.mayRecord(netAllowance(w.cell), connectCost+written(detail)) {
+		s.mayRecord(netAllowance(w.cell), connectCost+recorded(detail)) {
 		r.Host, r.Call, r.Detail = host, w.card, detail // others are counted by their reason, whatever they went to
 		r.More = connectDetails{Program: w.program, PID: w.pid, Begins: short(w.begins)}
 	}
@@ -53,11 +53,11 @@ const connectCost = 512
 
 // cost is about what a line with these takes.
 func (d *connectDetails) cost() int {
-	return connectCost + written(d.Path) + written(d.Query) + written(d.Does)
+	return connectCost + recorded(d.Path) + recorded(d.Query) + recorded(d.Does)
 }
 
-// written is how many bytes of the record a text takes: a byte that is escaped there takes six.
-func written(s string) int {
+// recorded is how many bytes of the record a text takes: a byte that is escaped there takes six.
+func recorded(s string) int {
 	b, err := json.Marshal(s)
 	if err != nil {
 		return 6 * len(s)
