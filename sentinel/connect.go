@@ -38,7 +38,7 @@ func (s *Sentinel) connect(ctx context.Context, c *daemon.Call, req *wire.Connec
 	host := orElse(w.target.Host(), short(orElse(req.Name, req.Addr)))
 	detail := fmt.Sprintf("port %d: %s", req.Port, clip(e.Reason, 200))
 	if s.conns.mayName(w.cell, fmt.Sprint(host, " ", req.Port, " ", e.Code)) &&
-		s.mayRecord(netAllowance(w.cell), connectCost+written(detail)) {
+		s.mayRecord(netAllowance(w.cell), connectCost+recorded(detail)) {
 		r.Host, r.Call, r.Detail = host, w.card, detail // others are counted by their reason, whatever they went to
 		r.More = connectDetails{Program: w.program, PID: w.pid, Begins: short(w.begins)}
 	}
@@ -53,11 +53,11 @@ const connectCost = 512
 
 // cost is about what a line with these takes.
 func (d *connectDetails) cost() int {
-	return connectCost + written(d.Path) + written(d.Query) + written(d.Does)
+	return connectCost + recorded(d.Path) + recorded(d.Query) + recorded(d.Does)
 }
 
-// written is how many bytes of the record a text takes: a byte that is escaped there takes six.
-func written(s string) int {
+// recorded is how many bytes of the record a text takes: a byte that is escaped there takes six.
+func recorded(s string) int {
 	b, err := json.Marshal(s)
 	if err != nil {
 		return 6 * len(s)
@@ -145,6 +145,10 @@ func (s *Sentinel) judgeConnect(ctx context.Context, w *wanted, req *wire.Connec
 	case policy.Allow:
 		return s.letConnect(ctx, w, &d, s.connectResp(w, is, set, call, &d))
 	case policy.Ask:
+		if is := s.issuedElsewhere(w.cell, w.target); is != nil && w.begins == wire.BeginsHTTP {
+			return nil, wire.Refuse(wire.CodeBadTarget, "programs of this cell speak to "+w.target.Name+
+				" over TLS, with the surrogate "+is.Name+": nothing is sent there in the clear", "use https")
+		}
 		return nil, s.askSite(ctx, w, set, call, &d)
 	default:
 		return nil, wire.Refuse(d.Code, w.target.String()+" is not allowed: "+d.Reason, d.Next)
@@ -184,16 +188,13 @@ func (s *Sentinel) connectResp(w *wanted, is *issued, set *policy.Set, call *pol
 		r.Read = manifest.Sites(w.target.Name, w.target.Port).Reads()
 		return r
 	}
-	w.issue = is.ID
+	w.issue, r.Surrogate = is.ID, is.Name
 	r.Read = is.manifest.Reads()
 	if is.manifest.Model != nil {
 		r.Shape = is.manifest.Model.Refusal
 	}
 	if w.begins == wire.BeginsTLS { // in the clear there is none
-		place := s.accountNamed(is.Name).Placement
-		if place == (wire.Placement{}) {
-			place = is.manifest.Placement
-		}
+		place := s.placeOf(is)
 		r.Credential = &place
 	}
 	return r

@@ -349,7 +349,7 @@ func TestOverSession(t *testing.T) {
 // TestWhatIsEscapedIsCharged: a cell's part of the record is counted as it is written there, where some bytes take six.
 func TestWhatIsEscapedIsCharged(t *testing.T) {
 	for text, want := range map[string]int{"": 2, "abc": 5, "<>&": 20, "\"": 4, "\xff": 8, "\u2028": 8, "é": 4} {
-		if got := written(text); got != want {
+		if got := recorded(text); got != want {
 			t.Errorf("%q: %d, want %d", text, got, want)
 		}
 	}

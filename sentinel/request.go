@@ -35,7 +35,7 @@ func (s *Sentinel) request(ctx context.Context, c *daemon.Call, req *wire.Reques
 	host, what := orElse(w.target.Host(), short(req.Name)), clip(req.Method+" "+req.Path, 120)
 	detail := fmt.Sprintf("%s, port %d: %s", what, req.Port, clip(e.Reason, 200))
 	if s.conns.mayName(w.cell, fmt.Sprint(host, " ", req.Port, " ", e.Code, " ", what)) &&
-		s.mayRecord(netAllowance(w.cell), connectCost+written(detail)) {
+		s.mayRecord(netAllowance(w.cell), connectCost+recorded(detail)) {
 		r.Host, r.Call, r.Detail = host, w.card, detail
 		r.More = connectDetails{Program: w.program, PID: w.pid}
 	}

@@ -110,7 +110,15 @@ type verdict struct {
 	sent  wire.SentReq
 }
 
-const nextSurrogate = "send the surrogate that was issued for this site, from `connector surrogate`, in its place"
+// misplaced refuses a request whose surrogate is not where it belongs, and says where that is.
+func (s *session) misplaced(why string) *wire.Error {
+	name := s.resp.Surrogate
+	if name == "" {
+		name = "NAME"
+	}
+	return wire.Refuse(wire.CodeBadSurrogate, why+"; the place of "+name+" is "+s.resp.Credential.Words(),
+		"send what `connector surrogate "+name+"` prints there, and nowhere else")
+}
 
 // judge holds a request to what is known here, asks sentinel, and with its grant puts the credential in the surrogate's place of
 // r. Whoever gets a verdict calls settle.
@@ -154,8 +162,7 @@ func (s *session) decide(ctx context.Context, r *request) (*verdict, *refusal) {
 		req.Query = masked.Query
 		if masked.Path != r.Path {
 			if strings.Count(path, found.Surrogate) != 1 {
-				return nil, s.local(r, refuse(wire.Refuse(wire.CodeBadSurrogate, "the surrogate in the path is written in another form",
-					nextSurrogate)))
+				return nil, s.local(r, refuse(s.misplaced("the surrogate in the path is written in another form")))
 			}
 			req.Path = strings.Replace(path, found.Surrogate, wire.SurrogateMark, 1)
 		}
@@ -233,7 +240,8 @@ func (s *session) surrogate(r *request) (*swap.Located, *refusal) {
 		if swap.Signed(r.Head) {
 			why = "signing is not supported here, and " + why
 		}
-		return nil, refuse(wire.Refuse(wire.CodeBadSurrogate, why, "ask the person to issue one for this site"))
+		return nil, refuse(wire.Refuse(wire.CodeBadSurrogate, why,
+			"`connector surrogate` lists those that are issued, and for which hosts; ask the person to issue one for this site"))
 	}
 	if s.clear {
 		return nil, refuse(wire.Refuse(wire.CodeBadSurrogate, "a surrogate is of use over TLS only", "use https"))
@@ -243,14 +251,13 @@ func (s *session) surrogate(r *request) (*swap.Located, *refusal) {
 	case err == nil:
 		return found, nil
 	case errors.Is(err, swap.ErrNone):
-		return nil, &refusal{wire.Refuse(wire.CodeBadSurrogate, "no surrogate on this request", nextSurrogate),
-			http.StatusUnauthorized, challenge(p)}
+		return nil, &refusal{s.misplaced("no surrogate on this request"), http.StatusUnauthorized, challenge(p)}
 	case errors.Is(err, swap.ErrSigned):
 		return nil, refuse(wire.Refuse(wire.CodeBadSurrogate,
 			"signing is not supported here: a signature made with a surrogate is not one of the credential",
 			"use a credential that is sent as it is"))
 	}
-	return nil, refuse(wire.Refuse(wire.CodeBadSurrogate, err.Error(), nextSurrogate))
+	return nil, refuse(s.misplaced(err.Error()))
 }
 
 // challenge is what a client is told in WWW-Authenticate (RFC 9110 11.6.1) of how to send a surrogate.

@@ -126,7 +126,7 @@ func (l *Located) beside(rest Head) string {
 }
 
 func (l *Located) bad(why string) error {
-	return fmt.Errorf("find surrogate in %s: %s: %w", l.place.Kind, why, ErrSurrogate)
+	return fmt.Errorf("%w: %s", ErrSurrogate, why)
 }
 
 func (l *Located) inField(h Head) error {
