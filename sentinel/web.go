@@ -145,11 +145,12 @@ func (s *Sentinel) place() (*approver.Place, passkey.Place, error) {
 	p, err := approver.Load(s.config)
 	switch {
 	case errors.Is(err, approver.ErrNone):
-		return nil, passkey.Place{}, wire.Refuse(wire.CodeNotConfigured, "no place for approvals is set up", "sudo doorward approver setup")
+		return nil, passkey.Place{}, wire.Refuse(wire.CodeNotConfigured, "no place for approvals is set up",
+			"root writes "+approver.File+" beside limits.toml, see docs/protocol.md")
 	case err != nil:
 		s.log.Error("no passkey counts", "err", err.Error())
 		return nil, passkey.Place{}, wire.Refuse(wire.CodeNotConfigured, approver.File+" cannot be read",
-			"the reason is in sentinel's log; sudo doorward approver setup writes it anew")
+			"the reason is in sentinel's log")
 	}
 	return p, passkey.Place{Origin: p.PageOrigin(), RP: p.Host}, nil
 }

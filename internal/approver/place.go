@@ -19,7 +19,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// File is the configuration's name, below the configuration directory. Root writes it: doorward approver setup.
+// File is the configuration's name, below the configuration directory. Root writes it.
 const File = "approver.toml"
 
 const maxFile = 64 << 10 // bytes
@@ -35,7 +35,7 @@ type Place struct {
 }
 
 // ErrNone says that no place was set up.
-var ErrNone = errors.New("no place for approvals is set up; run doorward approver setup")
+var ErrNone = errors.New("no place for approvals is set up; root writes " + File + " beside limits.toml, see docs/protocol.md")
 
 // Load reads File of dir. A key that is not known is an error: a typo must not weaken.
 func Load(dir string) (*Place, error) {
@@ -56,7 +56,7 @@ func Load(dir string) (*Place, error) {
 	}
 	p, err := Parse(b)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w; correct it, or run doorward approver setup", f.Name(), err)
+		return nil, fmt.Errorf("read %s: %w; correct it", f.Name(), err)
 	}
 	return p, nil
 }

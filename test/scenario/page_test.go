@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,9 +33,6 @@ func chromium(t testing.TB) string {
 	}
 	if ground.Systemd() {
 		t.Skip("there is no page on this ground")
-	}
-	if !slices.ContainsFunc(wire.Graph(), func(e wire.Edge) bool { return e.Name == "sentinel-web" }) {
-		t.Skip("sentinel answers no page yet")
 	}
 	return path
 }
