@@ -316,7 +316,8 @@ func TestMintingIsBounded(t *testing.T) {
 
 // TestALineOfNoSurrogate: a line about a surrogate that no cell has is said, when it is checked and when it is shown.
 func TestALineOfNoSurrogate(t *testing.T) {
-	s, _, _, _ := chatRig(t, "[surrogate.chat]\nsetting = \"dont-ask\"\n[surrogate.chta.route]\nsend = \"off\"\n")
+	s, _, _, _ := chatRig(t, "[surrogate.chat]\nsetting = \"dont-ask\"\n[surrogate.chta.route]\nsend = \"off\"\n"+
+		"[surrogate.chat.route]\nsned = \"off\"\n")
 	for _, op := range []string{"check", "show"} {
 		req := &wire.PolicyReq{Op: op}
 		if op == "check" {
@@ -327,9 +328,21 @@ func TestALineOfNoSurrogate(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := strings.Join(r.Notes, "\n")
-		if !strings.Contains(got, `policy.toml:4 surrogate chta send = "off": no surrogate of that name`) || strings.Contains(got, "surrogate chat ") {
+		if got, _, _ = strings.Cut(got, "\ndigest "); got != `policy.toml:4:1: surrogate chta send = "off": no surrogate of that name is issued into any cell; did you mean "chat"?`+"\n"+
+			`policy.toml:6:1: surrogate chat sned = "off": no manifest issued as chat has a route sned; did you mean "send"?` {
 			t.Errorf("%s: %s", op, got)
 		}
+	}
+	// What is said of such a one is told as no narrowing, and as a widening all the same: it may be issued yet.
+	r, err := s.policyVerb(t.Context(), ada(), &wire.PolicyReq{Op: "check", Files: []wire.PolicyFile{{Name: policy.PolicyFile,
+		Body: []byte("[surrogate.chat.route]\nsned = \"off\"\nnote = \"off\"\n[surrogate.chta]\nsetting = \"dont-ask\"\n")}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(r.Lines, "\n")
+	if strings.Contains(got, "sned") || !strings.Contains(got, "narrows: surrogate chat note changes: ") ||
+		!strings.Contains(got, "widens: surrogate chta changes: ") {
+		t.Errorf("%s", got)
 	}
 }
 
