@@ -190,7 +190,7 @@ func (s *Sentinel) listSurrogates(after string) (*wire.PersonSurrogateResp, erro
 
 // addSurrogate puts a surrogate up for decision.
 func (s *Sentinel) addSurrogate(ctx context.Context, req *wire.PersonSurrogateReq, by string) (string, error) {
-	m, err := manifest.Parse(req.Manifest)
+	m, err := manifest.ForIssue(req.Manifest)
 	if err != nil {
 		return "", wire.Refuse(wire.CodeBadArgument, "the manifest: "+clip(err.Error(), 400), "mend it there, and add it again")
 	}
