@@ -183,8 +183,6 @@ func (s *Sentinel) policyVerb(ctx context.Context, c *daemon.Call, req *wire.Pol
 		return r, nil
 	case "state":
 		return &wire.PolicyResp{Lines: s.policyState(now)}, nil
-	case "sites":
-		return &wire.PolicyResp{Lines: policy.SetLines()}, nil
 	case "intercepted": // of a cell: lines "HOST:PORT why"
 		r := new(wire.PolicyResp)
 		r.Lines, r.Next = pageLines(s.intercepted(req.Cell), req.From)

@@ -147,13 +147,19 @@ func (s *Sentinel) usable(is *issued) (wire.Account, error) {
 	return a, nil
 }
 
-// personSurrogate is verb surrogate of a person: add, which is a widening, list or revoke.
+// personSurrogate is verb surrogate of a person: add, which is a widening, check before it, list or revoke.
 func (s *Sentinel) personSurrogate(ctx context.Context, c *daemon.Call, req *wire.PersonSurrogateReq) (*wire.PersonSurrogateResp, error) {
 	by := actor(c.Peer)
 	switch req.Op {
 	case "add":
 		id, err := s.addSurrogate(ctx, req, by)
 		return &wire.PersonSurrogateResp{Widening: id}, err
+	case "check":
+		m, err := manifest.ForIssue(req.Manifest)
+		if err != nil {
+			return nil, unread(err)
+		}
+		return &wire.PersonSurrogateResp{}, s.free(&issued{issue{Name: req.Name, Cell: req.Cell, Until: req.Until}, m})
 	case "list":
 		return s.listSurrogates(req.Name)
 	case "revoke":
@@ -192,7 +198,7 @@ func (s *Sentinel) listSurrogates(after string) (*wire.PersonSurrogateResp, erro
 func (s *Sentinel) addSurrogate(ctx context.Context, req *wire.PersonSurrogateReq, by string) (string, error) {
 	m, err := manifest.ForIssue(req.Manifest)
 	if err != nil {
-		return "", wire.Refuse(wire.CodeBadArgument, "the manifest: "+clip(err.Error(), 400), "mend it there, and add it again")
+		return "", unread(err)
 	}
 	is := &issued{issue{Name: req.Name, Cell: req.Cell, Manifest: req.Manifest, Until: req.Until, By: by}, m}
 	if err := s.mayIssue(is, false); err != nil {
@@ -228,29 +234,22 @@ func (s *Sentinel) accountNamed(name string) wire.Account {
 	return s.accounts[name]
 }
 
-// mayIssue says why something cannot be issued. decided says whether its account must be decided by now.
-func (s *Sentinel) mayIssue(is *issued, decided bool) error {
+// unread refuses a manifest that cannot be read.
+func unread(err error) error {
+	return wire.Refuse(wire.CodeBadArgument, "the manifest: "+clip(err.Error(), 400), "mend it there: doorward surrogate check FILE; then add it again")
+}
+
+// free says why a name, a cell or hosts cannot be issued, whatever the account is: it needs none yet.
+func (s *Sentinel) free(is *issued) error {
 	bad := func(reason, next string) error { return wire.Refuse(wire.CodeBadArgument, reason, next) }
 	_, vendor := s.vendors[is.Name]
 	switch {
-	case !policy.SurrogateNameOK(is.Name) || vendor || slices.Contains([]string{siteConnector, self, customVendor}, is.Name):
-		return bad("no surrogate can be called "+quote(is.Name), "a-z, 0-9 and -, and no connector's name")
+	case !policy.SurrogateNameOK(is.Name) || len(is.Name) > 32 || strings.HasSuffix(is.Name, "-") || vendor || slices.Contains([]string{siteConnector, self, customVendor}, is.Name):
+		return bad("no surrogate can be called "+quote(is.Name), "1 to 32 of a-z, 0-9 and inner -, and no connector's name")
 	case is.Cell == "" || len(is.Cell) > 32 || strings.Trim(is.Cell, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
 		return bad("no cell can be called "+quote(is.Cell), "doorward cell list shows them")
 	case is.over(time.Now()):
 		return bad("its end is over already", "")
-	}
-	a := s.accountNamed(is.Name)
-	if a.Name == "" {
-		return wire.Refuse(wire.CodeNotConfigured, "no account "+quote(is.Name), "doorward surrogate add adds it")
-	}
-	if why := sameAccount(&a, is.manifest); why != "" {
-		return bad("the account "+is.Name+" is not that of the manifest: "+why, "choose another name")
-	}
-	if decided {
-		if _, err := s.usable(is); err != nil {
-			return err
-		}
 	}
 	for _, other := range s.allIssued() {
 		switch {
@@ -266,6 +265,25 @@ func (s *Sentinel) mayIssue(is *issued, decided bool) error {
 				}
 			}
 		}
+	}
+	return nil
+}
+
+// mayIssue says why something cannot be issued. decided says whether its account must be decided by now.
+func (s *Sentinel) mayIssue(is *issued, decided bool) error {
+	if err := s.free(is); err != nil {
+		return err
+	}
+	a := s.accountNamed(is.Name)
+	if a.Name == "" {
+		return wire.Refuse(wire.CodeNotConfigured, "no account "+quote(is.Name), "doorward surrogate add adds it")
+	}
+	if why := sameAccount(&a, is.manifest); why != "" {
+		return wire.Refuse(wire.CodeBadArgument, "the account "+is.Name+" is not that of the manifest: "+why, "choose another name")
+	}
+	if decided {
+		_, err := s.usable(is)
+		return err
 	}
 	return nil
 }

@@ -404,3 +404,30 @@ func TestOneCellsEgressHoldsUpNobody(t *testing.T) {
 		t.Errorf("an egress that does not answer is asked %d times more", n)
 	}
 }
+
+// TestCheckBeforeASecret: what add would refuse check does, without an account, and it changes nothing.
+func TestCheckBeforeASecret(t *testing.T) {
+	s, _, _, _ := chatRig(t, "")
+	ask := func(name, cell, text string) error {
+		_, err := s.personSurrogate(t.Context(), ada(), &wire.PersonSurrogateReq{Op: "check", Name: name, Cell: cell, Manifest: []byte(text)})
+		return err
+	}
+	if err := ask("other", "play", chatManifest); err != nil {
+		t.Errorf("what could be issued: %v", err)
+	}
+	for want, err := range map[string]error{
+		"has a surrogate for chat.example:443 already": ask("other", "work", chatManifest),
+		"has the surrogate chat already":               ask("chat", "work", chatManifest),
+		"no surrogate can be called":                   ask("a-", "play", chatManifest),
+		"no cell can be called":                        ask("other", "Play", chatManifest),
+		"is no place for a credential":                 ask("other", "play", strings.Replace(chatManifest, "Authorization", "Host", 1)),
+		"about says":                                   ask("other", "play", ""),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if s.issueNamed("play", "other") != nil {
+		t.Error("it is issued")
+	}
+}

@@ -135,7 +135,7 @@ type (
 		Widening   string   `msgpack:"w,omitempty"` // id of the card to decide, where one is needed
 	}
 
-	// PolicyReq: Op is show, check, load, explain, cedar, sites (the named sets and their hosts), intercepted (of Cell: lines
+	// PolicyReq: Op is show, check, load, explain, cedar, intercepted (of Cell: lines
 	// "HOST:PORT why" of what its egress ends itself), methods (lines "vendor
 	// method" of those that are not off) or state. Lines of state are "policy DIGEST", "connector VENDOR DIGEST" of each
 	// description that calls are judged by, "dont-ask VENDOR WHERE", and "unasked VENDOR METHOD CLASS WHERE" of what changes
