@@ -236,7 +236,8 @@ func (s *Sentinel) accountNamed(name string) wire.Account {
 
 // unread refuses a manifest that cannot be read.
 func unread(err error) error {
-	return wire.Refuse(wire.CodeBadArgument, "the manifest: "+clip(err.Error(), 400), "mend it there: doorward surrogate check FILE; then add it again")
+	return wire.Refuse(wire.CodeBadArgument, "the manifest: "+clip(err.Error(), 400),
+		"mend it there: doorward surrogate check FILE; then add it again")
 }
 
 // free says why a name, a cell or hosts cannot be issued, whatever the account is: it needs none yet.
@@ -244,7 +245,8 @@ func (s *Sentinel) free(is *issued) error {
 	bad := func(reason, next string) error { return wire.Refuse(wire.CodeBadArgument, reason, next) }
 	_, vendor := s.vendors[is.Name]
 	switch {
-	case !policy.SurrogateNameOK(is.Name) || len(is.Name) > 32 || strings.HasSuffix(is.Name, "-") || vendor || slices.Contains([]string{siteConnector, self, customVendor}, is.Name):
+	case !policy.SurrogateNameOK(is.Name) || len(is.Name) > 32 || strings.HasSuffix(is.Name, "-") || vendor ||
+		slices.Contains([]string{siteConnector, self, customVendor}, is.Name):
 		return bad("no surrogate can be called "+quote(is.Name), "1 to 32 of a-z, 0-9 and inner -, and no connector's name")
 	case is.Cell == "" || len(is.Cell) > 32 || strings.Trim(is.Cell, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
 		return bad("no cell can be called "+quote(is.Cell), "doorward cell list shows them")

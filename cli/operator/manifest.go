@@ -100,7 +100,8 @@ func (a *app) readManifest(name string, text []byte) (*Manifest, error) {
 	}
 	m, err := a.Manifest(name, text)
 	if err != nil {
-		return nil, wire.Refuse(wire.CodeBadArgument, "manifest "+oneLine(err.Error()), "mend it there; doorward surrogate manifest has examples")
+		return nil, wire.Refuse(wire.CodeBadArgument, "manifest "+oneLine(err.Error()),
+			"mend it there; doorward surrogate manifest has examples")
 	}
 	return m, nil
 }

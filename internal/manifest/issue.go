@@ -26,15 +26,17 @@ func ForIssue(b []byte) (*Manifest, error) {
 // Notes say what a manifest may have, and is likely not meant.
 func (m *Manifest) Notes() []string {
 	var out []string
-	if p := m.Placement.Prefix; m.Placement.Kind == "header" && p != "" && strings.Trim(p[len(p)-1:], "abcdefghijklmnopqrstuvwxyz") == "" {
-		out = append(out, fmt.Sprintf("prefix = %q has no space at its end, so the credential follows the word at once; write %q if one is "+
-			"between them", p, p+" "))
+	p := m.Placement.Prefix
+	if m.Placement.Kind == "header" && p != "" && strings.Trim(p[len(p)-1:], "abcdefghijklmnopqrstuvwxyz") == "" {
+		out = append(out, fmt.Sprintf("prefix = %q has no space at its end, so the credential follows the word at once; "+
+			"write %q if one is between them", p, p+" "))
 	}
 	for i := range m.Routes {
 		r := &m.Routes[i]
 		for _, s := range strings.Split(r.Path, "/") {
 			if name, ok := strings.CutPrefix(s, ":"); ok && name != "" {
-				out = append(out, fmt.Sprintf("route %s: the segment %s of its path is taken as it stands; write {x} for any one segment", r.Name, clip(s)))
+				out = append(out, fmt.Sprintf("route %s: the segment %s of its path is taken as it stands; "+
+					"write {x} for any one segment", r.Name, clip(s)))
 			}
 		}
 	}

@@ -84,7 +84,8 @@ var kindOf = map[string]unstable.Kind{
 	"model.models": unstable.Array, "model.server-tools": unstable.Array,
 	"route.query-only": unstable.Bool, "route.websocket": unstable.Bool, "route.model": unstable.Bool,
 	"model.max-tokens": unstable.Integer,
-	"placement":        unstable.InlineTable, "route": unstable.InlineTable, "route.query": unstable.InlineTable, "model": unstable.InlineTable,
+	"placement":        unstable.InlineTable, "model": unstable.InlineTable,
+	"route": unstable.InlineTable, "route.query": unstable.InlineTable,
 }
 
 // inWords is what a value of a kind is called.
