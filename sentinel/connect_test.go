@@ -346,6 +346,19 @@ func TestOverSession(t *testing.T) {
 	}
 }
 
+// TestWhatIsEscapedIsCharged: a cell's part of the record is counted as it is written there, where some bytes take six.
+func TestWhatIsEscapedIsCharged(t *testing.T) {
+	for text, want := range map[string]int{"": 2, "abc": 5, "<>&": 20, "\"": 4, "\xff": 8, "\u2028": 8, "é": 4} {
+		if got := recorded(text); got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
+	}
+	d := connectDetails{Path: "/", Query: strings.Repeat("<", 400)}
+	if got := d.cost(); got < connectCost+2400 {
+		t.Errorf("cost %d", got)
+	}
+}
+
 // TestAConnectionIsKnownBeforeItIsLookedAt: what was taken back while the line of a connection was written refuses that connection,
 // and finds it among those to cut. Looked at first and known later, one between the two would be neither refused nor cut.
 func TestAConnectionIsKnownBeforeItIsLookedAt(t *testing.T) {

@@ -55,7 +55,7 @@ func (s *Sentinel) askFirst(ctx context.Context, w *wanted, q *question, d *poli
 	waits := func(id string) error {
 		w.card = id
 		return wire.Refuse(d.Code, q.says+" asks first: "+d.Reason,
-			"a person decides: doorward approve "+id+"; the same goes then, so try again later")
+			"a person decides: doorward approve "+id+"; it is not kept, so send the same again then")
 	}
 	for _, x := range s.ledger.Waiting() {
 		if x.Connector != self || x.Method != q.kind || x.Cell != w.cell || x.State != ledger.Parked ||

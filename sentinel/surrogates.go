@@ -502,6 +502,9 @@ const (
 
 // surrogate is verb surrogate of a cell: a fresh value of what was issued into it. It is on the record, without the value.
 func (s *Sentinel) surrogate(ctx context.Context, c *daemon.Call, req *wire.SurrogateReq) (*wire.SurrogateResp, error) {
+	if req.Name == "" {
+		return s.issuedHere(c.Peer.Name), nil
+	}
 	resp, err := s.mint(ctx, c, req)
 	if err == nil {
 		return resp, nil

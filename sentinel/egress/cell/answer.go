@@ -21,6 +21,7 @@ type answerHead struct {
 	status  int
 	length  int64 // of the body in bytes; -1 is chunked, -2 until the connection ends
 	coding  string
+	media   string
 	close   bool
 	size    int
 	lines   []string
@@ -67,6 +68,8 @@ func parseAnswer(b []byte) (a *answerHead, more bool, err error) {
 			codings++
 		case "content-encoding":
 			a.coding = strings.TrimPrefix(a.coding+","+value, ",")
+		case "content-type":
+			a.media = strings.TrimPrefix(a.media+","+value, ",")
 		case "connection":
 			if hasToken(value, "close") {
 				a.close = true

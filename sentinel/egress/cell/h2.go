@@ -201,6 +201,12 @@ func (s *session) outH2(q *http.Request, r *request, v *verdict, hasQuery bool, 
 	if accept, ok := out.Header["Accept-Encoding"]; ok && v.scrub != nil {
 		out.Header["Accept-Encoding"] = []string{narrowed(strings.Join(accept, ","))}
 	}
+	if v.scrub != nil {
+		delete(out.Header, "Accept-Charset")
+		for i, accept := range out.Header["Accept"] {
+			out.Header["Accept"][i] = uncharted(accept)
+		}
+	}
 	body.spend = s.spend
 	body.touch = s.k.touch
 	if out.Body = io.NopCloser(body); q.ContentLength == 0 {
@@ -253,7 +259,8 @@ func (s *session) backH2(w http.ResponseWriter, resp *http.Response, v *verdict,
 	zipped := false
 	if v.scrub != nil && hasBody {
 		var e *wire.Error
-		if zipped, e = searchable(strings.Join(resp.Header["Content-Encoding"], ","), resp.StatusCode); e != nil {
+		if zipped, e = searchable(strings.Join(resp.Header["Content-Encoding"], ","), strings.Join(resp.Header["Content-Type"], ","),
+			resp.StatusCode); e != nil {
 			return e
 		}
 	}
