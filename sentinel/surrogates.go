@@ -141,8 +141,12 @@ func (s *Sentinel) usable(is *issued) (wire.Account, error) {
 		why = "it has changed since"
 	}
 	if why != "" {
-		return wire.Account{}, wire.Refuse(wire.CodeNotConnected, "the account "+is.Name+" is not what the surrogate was issued of: "+why,
-			"the person runs: doorward surrogate revoke "+is.Name+" --cell "+is.Cell+", and adds it again")
+		next := "the person runs: doorward surrogate revoke " + is.Name + " --cell " + is.Cell + ", and adds it again"
+		if is.ID == "" { // it is not issued yet
+			next = "deny it, and add it again"
+		}
+		return wire.Account{}, wire.Refuse(wire.CodeNotConnected,
+			"the account "+is.Name+" is not what the surrogate was issued of: "+why, next)
 	}
 	return a, nil
 }
@@ -205,13 +209,23 @@ func (s *Sentinel) addSurrogate(ctx context.Context, req *wire.PersonSurrogateRe
 		return "", err
 	}
 	a := s.accountNamed(req.Name)
+	if !s.decided(&a) { // a card that was denied, or is over, is put up again: without it nothing comes of this one
+		if _, err := s.askAccount(a); err != nil {
+			return "", err
+		}
+	}
 	is.Generation, is.Digest = a.Generation, hex.EncodeToString(a.Digest[:])
 	value, err := json.Marshal(&is.issue)
 	if err != nil {
 		return "", err
 	}
 	lines := []string{"programs of cell " + is.Cell + " may use the credential " + is.Name + ", which they do not see"}
-	lines = append(lines, m.Lines()...)
+	shown := *m
+	shown.Placement = a.Placement // the same, but for a user that the person named
+	lines = append(lines, shown.Lines()...)
+	if len(s.ledger.Sessions(is.Cell)) == 0 {
+		lines = append(lines, "no program ran in a cell of that name when this was asked")
+	}
 	if is.Until == 0 {
 		lines = append(lines, "until it is revoked")
 	} else {
@@ -307,15 +321,37 @@ func overlap(a, b manifest.Host) bool {
 	}
 }
 
-// issueSurrogate is what an approved widening does.
-func (s *Sentinel) issueSurrogate(ctx context.Context, value []byte, by string, details any) error {
+// toIssue reads back what a widening is to issue.
+func toIssue(value []byte) (*issued, error) {
 	is := new(issued)
 	err := json.Unmarshal(value, &is.issue)
 	if err == nil {
 		is.manifest, err = manifest.Parse(is.Manifest)
 	}
 	if err != nil {
-		return fmt.Errorf("read what is to be issued back: %w", err)
+		return nil, fmt.Errorf("read what is to be issued back: %w", err)
+	}
+	return is, nil
+}
+
+// mayApprove says why nothing would come of the card of a surrogate, were it approved now.
+func (s *Sentinel) mayApprove(c *ledger.Call) error {
+	var w widening
+	if err := json.Unmarshal(c.Canonical, &w); err != nil {
+		return fmt.Errorf("read widening %s back: %w", c.ID, err)
+	}
+	is, err := toIssue(w.Value)
+	if err != nil {
+		return err
+	}
+	return s.mayIssue(is, true)
+}
+
+// issueSurrogate is what an approved widening does.
+func (s *Sentinel) issueSurrogate(ctx context.Context, value []byte, by string, details any) error {
+	is, err := toIssue(value)
+	if err != nil {
+		return err
 	}
 	if err := s.keepIssue(ctx, is, by, details); err != nil {
 		return err
@@ -526,6 +562,10 @@ func (s *Sentinel) mint(ctx context.Context, c *daemon.Call, req *wire.Surrogate
 		return nil, err
 	}
 	is := s.issueNamed(cell, req.Name)
+	if is == nil && s.waitsFor(widenSurrogate, cell+"/"+req.Name) != "" {
+		return nil, wire.Refuse(wire.CodeNeedsApproval, "the surrogate "+quote(req.Name)+" waits for a person's decision",
+			"the person runs: doorward pending; ask for it again once it is approved")
+	}
 	if is == nil {
 		return nil, wire.Refuse(wire.CodeNotFound, "no surrogate "+quote(req.Name)+" is issued into this cell",
 			"the person runs: doorward surrogate add NAME --cell "+cell+" --manifest FILE")

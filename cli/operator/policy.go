@@ -317,6 +317,9 @@ call is a connection of a program in the cell, and request METHOD https://HOST/P
 				}
 				req.Unix = t.Unix()
 			}
+			if req.Cell != "" {
+				a.noteCell(req.Cell)
+			}
 			return a.policy(req, false)
 		},
 	}

@@ -189,6 +189,9 @@ func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 		if d.Approve {
 			r.State = wire.StateApproved
 		}
+		if len(w) > 0 && w[0] == "fails" {
+			r.State, r.Err = wire.StateFailed, wire.Refuse(wire.CodeConflict, "another policy was taken up since", "doorward policy load")
+		}
 		if g := d.Grant; g != nil {
 			days := ""
 			if g.Until > 0 {
@@ -275,6 +278,9 @@ func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 			nil, nil
 	case "check":
 		if read[wire.CheckReq](m).Account == "" {
+			if len(w) > 1 { // those of the longer list, whose logins are 3 and 2
+				return &wire.Output{JSON: fmt.Appendf(nil, `[{"login":3,"health":%q},{"login":2,"health":%q}]`, w[0], w[1])}, nil, nil
+			}
 			if len(w) > 0 && w[0] == "refused" {
 				return &wire.Output{JSON: []byte(`[{"account":"home","login":1,"health":"reconnect_required"}]`)}, nil, nil
 			}

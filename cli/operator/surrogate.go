@@ -260,7 +260,7 @@ func (a *app) undoCustom(name string, why error) error {
 // offerSurrogate says what waits for a decision, and offers it.
 func (a *app) offerSurrogate(name string, f *surrogateFlags, there bool, widening string) error {
 	waits := []string{}
-	if cards, err := pendingCards(); err == nil && !there {
+	if cards, err := pendingCards(); err == nil {
 		for i := range cards {
 			if k := &cards[i]; accountCard(k, name) && k.ID != widening {
 				waits = append(waits, k.ID)
@@ -275,11 +275,23 @@ func (a *app) offerSurrogate(name string, f *surrogateFlags, there bool, widenin
 			return err
 		}
 	} else {
-		a.line("cell %s gets a surrogate of %s once that is approved; in the cell: connector surrogate %s", f.cell, name, name)
+		that := "that is"
+		if len(waits) > 1 {
+			that = "both cards are"
+		}
+		a.line("cell %s gets a surrogate of %s once %s approved; in the cell: connector surrogate %s", f.cell, name, that, name)
+		if len(waits) > 1 {
+			a.note("the account's card comes first, then the surrogate's")
+		}
+		a.noteCell(f.cell)
 	}
-	for _, id := range waits {
+	for i, id := range waits { // the account's first
 		if err := a.offer(id, f.yes); err != nil {
 			return err
+		}
+		if a.fails && i+1 < len(waits) {
+			a.note("the surrogate waits for it: doorward approve " + waits[i+1])
+			return nil
 		}
 	}
 	return nil

@@ -81,6 +81,7 @@ type (
 	DecideCardResp struct {
 		State State  `msgpack:"s"`
 		Grant string `msgpack:"g,omitempty"`
+		Err   *Error `msgpack:"e,omitempty"` // why nothing came of a widening that was approved
 	}
 
 	// Grant turns ask into allow for calls that fit it.
