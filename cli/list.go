@@ -89,6 +89,8 @@ func health(c wire.Code) string {
 		return "well"
 	case wire.CodeNotConnected:
 		return "not_connected; a person has to decide on it"
+	case wire.CodeDenied:
+		return "denied; a person said no to it"
 	case wire.CodeReconnectRequired:
 		return "reconnect_required; a person has to give a new credential"
 	default:

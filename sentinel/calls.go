@@ -227,7 +227,7 @@ func (s *Sentinel) list(_ context.Context, c *daemon.Call, req *wire.ListReq) (*
 		for _, a := range s.accountsOf(v.Vendor) {
 			health := s.healthOf(&a)
 			if !s.decided(&a) {
-				health = wire.CodeNotConnected
+				health = s.standing(&a)
 			}
 			lc.Accounts = append(lc.Accounts, wire.ListAccount{Name: a.Name, Health: health})
 		}

@@ -112,7 +112,8 @@ type (
 		Unix  int64    `msgpack:"x,omitempty"` // as of SurrogateResp
 		Err   *Error   `msgpack:"e,omitempty"` // why it cannot be used; nil: it can
 	}
-	// PersonSurrogateReq is doorward -> sentinel, verb surrogate. Op is add (a widening), list or revoke. What add issues is
+	// PersonSurrogateReq is doorward -> sentinel, verb surrogate. Op is check, add (a widening), list or revoke. check
+	// says whether add would be refused, but for the account, and changes nothing. What add issues is
 	// of the account of vendor `custom` with that name, with routes and placement as in Manifest (package manifest). Of list
 	// Name is where it begins: the Next of the page before.
 	PersonSurrogateReq struct {

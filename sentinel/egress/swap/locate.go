@@ -132,7 +132,7 @@ func (l *Located) bad(why string) error {
 func (l *Located) inField(h Head) error {
 	name := "Authorization"
 	if l.place.Kind == Header {
-		if name = head.Canonical(l.place.Name); NeverHeader(name) {
+		if name = head.Canonical(l.place.Name); wire.NeverHeader(name) {
 			return l.bad("never a place for a credential")
 		}
 	}
