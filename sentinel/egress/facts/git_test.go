@@ -166,8 +166,8 @@ var fetches = []struct{ body, want string }{
 	{flush, fetch}, // a probe for whether it is known
 	// Version 2.
 	{pkt("command=ls-refs\n", flush), fetch},
-	{pkt("command=ls-refs\n", "agent=git/2.39.5-Linux\n", "session-id=20261201T000000.1Z-Hx-P1", "object-format=sha1", delim, "peel\n", "symrefs\n",
-		"unborn\n", "ref-prefix HEAD\n", "ref-prefix refs/heads/\n", "ref-prefix refs/heads/bücher\n", flush), fetch},
+	{pkt("command=ls-refs\n", "agent=git/2.39.5-Linux\n", "session-id=20261201T000000.1Z-Hx-P1", "object-format=sha1", delim,
+		"peel\n", "symrefs\n", "unborn\n", "ref-prefix HEAD\n", "ref-prefix refs/heads/\n", "ref-prefix refs/heads/bücher\n", flush), fetch},
 	{pkt("command=fetch", "object-format=sha256", delim, "want "+strings.Repeat("b", 64), "done", flush), fetch},
 	{pkt("command=fetch", delim, "thin-pack", "no-progress", "include-tag", "ofs-delta", "deepen-relative", "sideband-all", "wait-for-done",
 		"shallow "+one, "deepen 3", "deepen-since 1", "deepen-not v1", "filter sparse:oid=main:path", "want-ref refs/heads/a",

@@ -155,7 +155,8 @@ func TestGitByGit(t *testing.T) {
 	commit()
 	run("-C", "srv/r.git", "config", "receive.advertisePushOptions", "true")
 	run("-C", "w", "push", "-q", "-o", "merge_request.create", "-o", "merge_request.title=of an agent", "origin", "main")
-	expect("a push with options", fetch, `git push update refs/heads/main, git push option "merge_request.create", git push option "merge_request.title=of an agent"`)
+	expect("a push with options", fetch,
+		`git push update refs/heads/main, git push option "merge_request.create", git push option "merge_request.title=of an agent"`)
 	commit()
 	run("-C", "w", "push", "-q", "origin", "main")
 	expect("a push without, where there may be some", fetch, "git push update refs/heads/main")
