@@ -285,6 +285,17 @@ func TestSW01_GitOverHTTPS(t *testing.T) {
 	if refs := g.outside(g.bare, "for-each-ref"); strings.Contains(refs, "of-the-cell") {
 		t.Errorf("it is there: %s", refs)
 	}
+	// What a server is to do with a push stands on its card, and an approval is of that.
+	g.outside(g.bare, "config", "receive.advertisePushOptions", "true")
+	g.in(g.dir, "config", "push.pushOption", "merge_request.create")
+	g.asks(`git push create refs/heads/topic git push option "merge_request.create"`, "HEAD:refs/heads/topic")
+	if res := g.try(g.dir, "-c", "push.pushOption=ci.skip", "push", "-q", "origin", "HEAD:refs/heads/topic"); res.Code == 0 {
+		t.Errorf("the approval of one option lets another through: %v", res)
+	}
+	g.in(g.dir, "push", "-q", "origin", "HEAD:refs/heads/topic")
+	if got, want := g.outside(g.bare, "rev-parse", "topic"), g.in(g.dir, "rev-parse", "HEAD"); got != want {
+		t.Errorf("pushed %s, want %s", got, want)
+	}
 }
 
 // TestEG14_OnlyAFetchIsAFetch: at a site that is read, and with a surrogate whose fetches are reads, what begins as a fetch does and is
