@@ -221,6 +221,10 @@ func TestMatch(t *testing.T) {
 		{req("GET /git/r/info/refs?service=git-upload-pack", "git fetch"), "git-fetch read"},
 		{req("POST /git/r/git-receive-pack", "git push update refs/heads/main"), "git-push write"},
 		{req("POST /git/r/git-receive-pack", "git push create refs/heads/a", "git push delete refs/heads/b"), "git-delete destructive"},
+		{req("POST /git/r/git-receive-pack", "git push update refs/heads/a", `git push option "ci.skip"`), "git-push write"},
+		{req("POST /git/r/git-receive-pack", "git push delete refs/heads/a", `git push option "ci.skip"`), "git-delete destructive"},
+		{req("POST /git/r/git-receive-pack", `git push option "ci.skip"`), "nothing"},
+		{req("POST /git/r/git-receive-pack", "git fetch", `git push option "ci.skip"`), "nothing"},
 		{req("POST /git/r/git-receive-pack", "git push"), "nothing"},
 		{req("GET /git/r/HEAD"), "nothing"},
 		// Where: EG-05, EG-13.
@@ -617,6 +621,7 @@ func TestSites(t *testing.T) {
 		{"vendor-a.test", req("POST /r/git-upload-pack", "git fetch"), "git-fetch read"},
 		{"vendor-a.test", req("POST /r/git-upload-pack"), "change write"},
 		{"vendor-a.test", req("POST /r/git-receive-pack", "git push update refs/heads/x"), "git-push write"},
+		{"vendor-a.test", req("POST /r/git-receive-pack", "git push update refs/heads/x", `git push option "ci.skip"`), "git-push write"},
 		{"vendor-a.test", req("POST /r/git-receive-pack", "git push update refs/heads/x", "git push delete refs/heads/y"), "git-delete destructive"},
 		{"vendor-a.test", req("POST /-/npm/v1/security/advisories/bulk"), "change write"},
 		{"registry.npmjs.org", req("POST /-/npm/v1/security/advisories/bulk"), "npm-audit read"},

@@ -128,6 +128,11 @@ func (r *Route) names(does []string, named []bool) bool {
 			found, named[i] = true, true
 		}
 	}
+	if found && (r.Git == "push" || r.Git == "delete") {
+		for i, d := range does { // options go with the refs that they are pushed with
+			named[i] = named[i] || strings.HasPrefix(d, "git push option ")
+		}
+	}
 	return found
 }
 

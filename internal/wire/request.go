@@ -20,7 +20,7 @@ type (
 		Upgrade bool `msgpack:"u,omitempty"`
 		// Does is what its body says, where ConnectResp.Read had that read: "graphql query", "graphql mutation", "graphql
 		// subscription", "jsonrpc METHOD"; and of git over HTTP "git fetch", "git push create REF", "git push update REF", "git
-		// push delete REF". Unreadable, alone, is a body that was to be read and could not be.
+		// push delete REF", and with these `git push option "TEXT"`. Unreadable, alone, is a body that was to be read and could not be.
 		Does  []string  `msgpack:"d,omitempty"`
 		Model *ModelUse `msgpack:"o,omitempty"`
 		// Surrogate: it carries a surrogate in the place that ConnectResp.Credential names.

@@ -102,6 +102,12 @@ func (s *gitServer) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	s.backend.ServeHTTP(w, q)
 }
 
+func (s *gitServer) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.seen)
+}
+
 func (s *gitServer) take() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +128,7 @@ const gitURL = "https://git.example/ada/notes.git"
 
 func newGitRig(t *testing.T) *gitRig {
 	t.Helper()
-	g := &gitRig{botRig: newBotRig(t, "{two} git.example")}
+	g := &gitRig{botRig: newBotRig(t, "{two} git.example", "{ip} reads.example")}
 	password := "ghp-" + rand.Text()
 	repos := g.path("repos")
 	g.bare, g.dir = filepath.Join(repos, "ada", "notes.git"), g.path("clone")
@@ -278,6 +284,75 @@ func TestSW01_GitOverHTTPS(t *testing.T) {
 	g.in(g.dir, "push", "-q", "origin", ":refs/heads/of-the-cell")
 	if refs := g.outside(g.bare, "for-each-ref"); strings.Contains(refs, "of-the-cell") {
 		t.Errorf("it is there: %s", refs)
+	}
+	// What a server is to do with a push stands on its card, and an approval is of that.
+	g.outside(g.bare, "config", "receive.advertisePushOptions", "true")
+	g.in(g.dir, "config", "push.pushOption", "merge_request.create")
+	g.asks(`git push create refs/heads/topic git push option "merge_request.create"`, "HEAD:refs/heads/topic")
+	if res := g.try(g.dir, "-c", "push.pushOption=ci.skip", "push", "-q", "origin", "HEAD:refs/heads/topic"); res.Code == 0 {
+		t.Errorf("the approval of one option lets another through: %v", res)
+	}
+	g.in(g.dir, "push", "-q", "origin", "HEAD:refs/heads/topic")
+	if got, want := g.outside(g.bare, "rev-parse", "topic"), g.in(g.dir, "rev-parse", "HEAD"); got != want {
+		t.Errorf("pushed %s, want %s", got, want)
+	}
+}
+
+// TestEG14_OnlyAFetchIsAFetch: at a site that is read, and with a surrogate whose fetches are reads, what begins as a fetch does and is
+// something else stays; so does a form, and what has a query. Control: a fetch by hand goes, with the real credential where there is one.
+func TestEG14_OnlyAFetchIsAFetch(t *testing.T) {
+	g := newGitRig(t)
+	g.rules(g.site("reads.example", "read"))
+	want := "0032want " + strings.Repeat("a", 40) + "\n"
+	loot := "&title=published&content=" + strings.Repeat("the person's mail, ", 50000)
+	for _, to := range []struct {
+		name, url string
+		how       []string
+		came      func() int
+	}{
+		{"a site", "https://reads.example/api/notes", nil, g.count},
+		{"a surrogate", "https://git.example/api/v1/notes", []string{"--user", gitUser + ":" + g.sur}, g.server.count},
+	} {
+		post := func(path, media, body string) (reply, int) {
+			t.Helper()
+			file := g.path("body")
+			if err := os.WriteFile(file, []byte(body), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			n := to.came()
+			a := g.curlIn(g.work, append(to.how, "--header", "Content-Type: "+media, "--data-binary", "@"+file, to.url+path)...)
+			return a, to.came() - n
+		}
+		const upload, receive, form = "application/x-git-upload-pack-request", "application/x-git-receive-pack-request",
+			"application/x-www-form-urlencoded"
+		for name, c := range map[string]struct{ path, media, body string }{
+			"a form":                      {"/git-upload-pack", form, want + loot},
+			"a form with a fetch in it":   {"/git-upload-pack", form, want + "00000009done\n"},
+			"more than a fetch":           {"/git-upload-pack", upload, want + loot},
+			"more behind a fetch":         {"/git-upload-pack", upload, want + "00000009done\n" + loot},
+			"a fetch with a query":        {"/git-upload-pack?publish=true", upload, want + "00000009done\n"},
+			"a form, by a push":           {"/git-receive-pack", form, "0000" + loot},
+			"more behind a probe":         {"/git-receive-pack", receive, "0000" + loot},
+			"a probe with a query":        {"/git-receive-pack?publish=true", receive, "0000"},
+			"a list of refs, and a form":  {"/git-upload-pack", upload, "0014command=ls-refs\n" + loot},
+			"to where nothing is fetched": {"/contents", upload, want + "00000009done\n"},
+		} {
+			if a, came := post(c.path, c.media, c.body); a.status != 403 || came > 0 {
+				t.Errorf("to %s, %s: %d came: %d %.200s", to.name, name, came, a.status, a.body)
+			}
+		}
+		for name, c := range map[string]struct{ path, media, body string }{
+			"a fetch":           {"/git-upload-pack", upload, want + "00000009done\n"},
+			"a list":            {"/git-upload-pack", upload, "0013command=ls-refs0000"},
+			"a probe of a push": {"/git-receive-pack", receive, "0000"},
+		} {
+			if a, came := post(c.path, c.media, c.body); came != 1 {
+				t.Errorf("control: to %s, %s: %d came: %v", to.name, name, came, a)
+			}
+		}
+		if to.how != nil {
+			g.real("control")
+		}
 	}
 }
 

@@ -79,7 +79,7 @@ func newReader(t testing.TB) *reader {
 			return []string{fmt.Sprintf("%s %s %s %d", as, method, media, len(body))}, nil
 		},
 		Override: func(name string) bool { return strings.EqualFold(name, "X-HTTP-Method-Override") },
-		Git: func(method, path, query string, start []byte) ([]string, int) {
+		Git: func(method, path, _, _ string, start []byte, _ bool) ([]string, int) {
 			if method != "POST" || !strings.HasSuffix(path, "/git-receive-pack") {
 				return nil, 0
 			}

@@ -31,9 +31,10 @@ type Facts struct {
 	// Read says what a request does whose whole body is at hand, without Content-Encoding; as is wire.Reading.As, media its
 	// Content-Type.
 	Read func(as, method, path, query, media string, body []byte) (does []string, model *wire.ModelUse)
-	// Git says what a request of git over HTTP does; need, where it is not 0, is how many bytes of its body it has to see for
-	// that, without Content-Encoding. What is no such request does nothing.
-	Git func(method, path, query string, start []byte) (does []string, need int)
+	// Git says what a request of git over HTTP does, media its Content-Type; need, where it is not 0, is how many bytes of its body
+	// it has to see for that, without Content-Encoding, and all that start is all of it: then need is 0. What is no such request
+	// does nothing.
+	Git func(method, path, query, media string, start []byte, all bool) (does []string, need int)
 	// Override says that a field of that name gives a request another method, path or host in some servers. Nil: none does.
 	Override func(name string) bool
 	// Shape is a refusal of that status in the error shape of that kind; nil: as {code, reason, next}.
@@ -272,9 +273,6 @@ func challenge(p *wire.Placement) string {
 	return scheme + ` realm="doorward"`
 }
 
-// maxZipped is how much of a compressed body is read to see how it begins.
-const maxZipped = 1 << 20
-
 // facts reads what the request's body says, where that has to be known.
 func (s *session) facts(r *request, path string) (does []string, model *wire.ModelUse, err error) {
 	f := s.k.s.Facts
@@ -301,30 +299,61 @@ func (s *session) facts(r *request, path string) (does []string, model *wire.Mod
 		does, model = f.Read(reading.As, r.method, path, r.Query, r.get("Content-Type"), b)
 		return does, model, nil
 	}
-	coding := r.get("Content-Encoding")
-	zipped := coding != "" && !strings.EqualFold(coding, "identity")
-	does, need := f.Git(r.method, path, r.Query, nil)
-	for have := 0; need > have; {
-		want := need
-		if zipped {
-			want = maxZipped
-		}
-		b, whole, err := r.start(min(want, wire.MaxRead))
+	media := r.get("Content-Type")
+	does, need := f.Git(r.method, path, r.Query, media, nil, false)
+	if need == 0 {
+		return does, nil, nil
+	}
+	start, err := r.plain()
+	if err != nil {
+		return nil, nil, err
+	}
+	for have := 0; need > 0; {
+		// Twice as much each time: what a push of many refs says would be read anew for each of them.
+		b, all, err := start(min(max(need, 2*have), wire.MaxRead))
 		if err != nil {
 			return nil, nil, err
 		}
-		b, _, ok := plainOf(coding, b, need)
-		if !ok || need > wire.MaxRead || len(b) <= have { // as much as there is was not enough
+		if !all && len(b) <= have { // as much as there is was not enough
 			return unreadable, nil, nil
 		}
 		have = len(b)
-		does, need = f.Git(r.method, path, r.Query, b)
-		if whole && !zipped && need > have {
+		if does, need = f.Git(r.method, path, r.Query, media, b, all); need > 0 && all {
 			return unreadable, nil, nil
 		}
 	}
 	return does, nil, nil
 }
+
+// plain is start of the body without its Content-Encoding. What cannot be read so begins with nothing. What is compressed is held as
+// far as MaxRead, and inflated once, as far as is asked for.
+func (r *request) plain() (start func(n int) (b []byte, all bool, err error), err error) {
+	switch strings.ToLower(strings.TrimSpace(r.get("Content-Encoding"))) {
+	case "", "identity":
+		return r.start, nil
+	case "gzip", "x-gzip":
+	default:
+		return nothing, nil
+	}
+	packed, whole, err := r.start(wire.MaxRead)
+	if err != nil {
+		return nil, err
+	}
+	in := bytes.NewReader(packed)
+	z, err := gzip.NewReader(in)
+	if err != nil || z.Name != "" || z.Comment != "" || len(z.Extra) > 0 { // which say more than the body does
+		return nothing, nil
+	}
+	z.Multistream(false) // what stands behind the first some servers do not read
+	var b []byte
+	return func(n int) ([]byte, bool, error) {
+		more, err := io.ReadAll(io.LimitReader(z, int64(n-len(b))))
+		b = append(b, more...)
+		return b, len(b) < n && err == nil && whole && in.Len() == 0, nil
+	}, nil
+}
+
+func nothing(int) ([]byte, bool, error) { return nil, false, nil }
 
 // plainOf is a body's beginning, at most so many bytes, without its Content-Encoding; all says that there is no more of it.
 func plainOf(coding string, b []byte, most int) (plain []byte, all, ok bool) {

@@ -4,6 +4,8 @@ package cell
 
 import (
 	"bufio"
+	"bytes"
+	"compress/gzip"
 	"fmt"
 	"io"
 	"net/http"
@@ -166,5 +168,121 @@ func TestABodyOfTinyChunks(t *testing.T) {
 	}
 	if status := send(1024, 1024); status != 200 || len(r.judged()) != 1 {
 		t.Errorf("control: a MiB in chunks of a KiB: %d, judged %v", status, r.judged())
+	}
+}
+
+// EG-14: what git's reader is given is the body as its server reads it: all of it and no more, in its media type, also where it is
+// compressed. What that leaves room for beside the body is not read, and told as unreadable.
+func TestEG14BodyOfAFetch(t *testing.T) {
+	r := newReader(t)
+	type asked struct {
+		media, body string
+		all         bool
+	}
+	var last atomic.Pointer[asked]
+	r.s.Facts.Git = func(method, _, _, media string, start []byte, all bool) ([]string, int) {
+		last.Store(&asked{media, string(start), all})
+		switch {
+		case method != "POST":
+			return nil, 0
+		case !all:
+			return nil, len(start) + 1
+		}
+		return []string{"git fetch"}, 0
+	}
+	port := r.serveTLS(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) { _, _ = io.Copy(io.Discard, q.Body) }), "vendor-a.test")
+	r.reads("vendor-a.test", nil)
+	const media = "application/x-git-upload-pack-request"
+	packed := func(s string, of func(*gzip.Writer)) string {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		of(z)
+		_, _ = io.WriteString(z, s)
+		_ = z.Close()
+		return b.String()
+	}
+	plain := func(*gzip.Writer) {}
+	body := strings.Repeat("0032want "+strings.Repeat("a", 40)+"\n", 3000)
+	zeros := strings.Repeat("0", 2*wire.MaxRead)
+	for name, c := range map[string]struct {
+		coding, body, plain string
+	}{
+		"as it is":                     {"", body, body},
+		"of four bytes":                {"", "0000", "0000"},
+		"compressed":                   {"gzip", packed(body, plain), body},
+		"compressed, as some write it": {"x-gzip", packed("0000", plain), "0000"},
+		"too long":                     {"", zeros, ""},
+		"too long when inflated":       {"gzip", packed(zeros, plain), ""},
+		"in another coding":            {"br", body, ""},
+		"broken off":                   {"gzip", packed(body, plain)[:100], ""},
+		"not compressed":               {"gzip", body, ""},
+		"with more behind":             {"gzip", packed(body, plain) + "mail", ""},
+		"of two members":               {"gzip", packed(body, plain) + packed("mail", plain), ""},
+		"with a name":                  {"gzip", packed(body, func(z *gzip.Writer) { z.Name = "mail" }), ""},
+		"with a comment":               {"gzip", packed(body, func(z *gzip.Writer) { z.Comment = "mail" }), ""},
+		"with more in its head":        {"gzip", packed(body, func(z *gzip.Writer) { z.Extra = []byte("mail") }), ""},
+	} {
+		for _, h2 := range []bool{false, true} {
+			fields := []string{"Content-Type", media}
+			if c.coding != "" {
+				fields = append(fields, "Content-Encoding", c.coding)
+			}
+			get(t, r.client(h2), "POST", site("vendor-a.test", port)+"/git-upload-pack", strings.NewReader(c.body), fields...)
+			all := r.judged()
+			does, saw := all[len(all)-1].Does, last.Load()
+			if saw.media != media {
+				t.Errorf("h2 %v, %s: it is of the media type %q", h2, name, saw.media)
+			}
+			want := []string{"git fetch"}
+			if c.plain == "" {
+				want = []string{wire.Unreadable}
+			}
+			if !slices.Equal(does, want) || c.plain != "" && (saw.body != c.plain || !saw.all) {
+				t.Errorf("h2 %v, %s does %q, want %q; %d bytes were read, all %v", h2, name, does, want, len(saw.body), saw.all)
+			}
+		}
+	}
+}
+
+// What has to be read of a body line by line is read a few times, not once for each line; a few bytes that inflate to many would cost
+// a second otherwise. The control is that every line is found.
+func TestABodyOfManyLinesIsReadAFewTimes(t *testing.T) {
+	r := newReader(t)
+	const lines, size = 240, 1000
+	var calls, read atomic.Int64
+	r.s.Facts.Git = func(method, _, _, _ string, start []byte, _ bool) ([]string, int) {
+		if method != "POST" {
+			return nil, 0
+		}
+		calls.Add(1)
+		read.Add(int64(len(start)))
+		if n := len(start) / size; n < lines {
+			return nil, (n + 1) * size
+		}
+		return []string{fmt.Sprint("git push ", bytes.Count(start[:lines*size], []byte("\n")))}, 0
+	}
+	port := r.serveTLS(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) { _, _ = io.Copy(io.Discard, q.Body) }), "vendor-a.test")
+	r.reads("vendor-a.test", nil)
+	body := strings.Repeat(strings.Repeat("a", size-1)+"\n", lines)
+	var z bytes.Buffer
+	w := gzip.NewWriter(&z)
+	_, _ = io.WriteString(w, body)
+	_ = w.Close()
+	for _, h2 := range []bool{false, true} {
+		for name, c := range map[string]struct {
+			body   string
+			fields []string
+		}{"as it is": {body, nil}, "compressed": {z.String(), []string{"Content-Encoding", "gzip"}}} {
+			calls.Store(0)
+			read.Store(0)
+			get(t, r.client(h2), "POST", site("vendor-a.test", port)+"/git-receive-pack", strings.NewReader(c.body), c.fields...)
+			all := r.judged()
+			if does := all[len(all)-1].Does; !slices.Equal(does, []string{fmt.Sprint("git push ", lines)}) {
+				t.Errorf("h2 %v, %s does %q", h2, name, does)
+			}
+			if calls.Load() > 12 || read.Load() > 3*lines*size {
+				t.Errorf("h2 %v, %s: read %d times, %d bytes of %d", h2, name, calls.Load(), read.Load(), lines*size)
+			}
+		}
 	}
 }

@@ -4,7 +4,9 @@ package facts
 
 import (
 	"encoding/json"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -17,7 +19,7 @@ func sound(t *testing.T, does []string, model *wire.ModelUse) {
 		t.Fatalf("%q, %+v", does, model)
 	}
 	for _, d := range does {
-		if d != wire.Unreadable && !strings.Contains(d, " ") || strings.HasSuffix(d, " ") || len(d) > 2*maxRef {
+		if d != wire.Unreadable && !strings.Contains(d, " ") || strings.HasSuffix(d, " ") || len(d) > 3*maxRef {
 			t.Fatalf("%q", does)
 		}
 	}
@@ -87,23 +89,61 @@ func FuzzModel(f *testing.F) {
 }
 
 func FuzzGit(f *testing.F) {
+	upload, receive := media("/git-upload-pack"), media("/git-receive-pack")
 	for _, c := range pushes {
-		f.Add("POST", "/r/git-receive-pack", "", []byte(c.body))
+		f.Add("POST", "/r/git-receive-pack", "", receive, []byte(c.body), true)
 	}
-	f.Add("POST", "/r/git-upload-pack", "", []byte(pkt("command=fetch")))
-	f.Add("GET", "/r/info/refs", "service=git-upload-pack", []byte{})
-	f.Fuzz(func(t *testing.T, method, path, query string, start []byte) {
-		does, need := Git(method, path, query, start)
+	for _, c := range fetches {
+		if len(c.body) < 4096 {
+			f.Add("POST", "/r/git-upload-pack", "", upload, []byte(c.body), true)
+		}
+	}
+	f.Add("POST", "/r/git-upload-pack", "publish=true", upload, []byte(pkt("command=fetch", flush)), true)
+	f.Add("POST", "/r/git-receive-pack", "", receive, []byte(flush), false)
+	f.Add("GET", "/r/info/refs", "service=git-upload-pack", "", []byte{}, true)
+	f.Fuzz(func(t *testing.T, method, path, query, media string, start []byte, all bool) {
+		does, need := Git(method, path, query, media, start, all)
 		sound(t, does, nil)
-		if need != 0 && (does != nil || need <= len(start) || need > MaxGit) || len(does) > maxRefs {
+		if need != 0 && (all || does != nil || need <= len(start) || need > wire.MaxRead) || len(does) > maxRefs {
 			t.Fatalf("%q, and %d of %d bytes", does, need, len(start))
 		}
 		if need != 0 || does == nil {
 			return
 		}
-		// What follows the commands changes nothing.
-		if more, need := Git(method, path, query, append(slices.Clone(start), "more"...)); need != 0 || !slices.Equal(more, does) {
+		if method == "POST" && (query != "" || media != upload && media != receive) {
+			t.Fatalf("%q of a POST with the query %q, of %q", does, query, media)
+		}
+		// What follows what a push says changes nothing, nor does it make readable what is not. A fetch has nothing behind it.
+		more, need := Git(method, path, query, media, append(slices.Clone(start), "more"...), all)
+		switch {
+		case method == "POST" && slices.Contains(does, fetch):
+			if need != 0 || !slices.Equal(more, unreadable()) {
+				t.Fatalf("%q, and with more behind it %q", does, more)
+			}
+			if !all || words(string(start)) > maxWords+maxRef {
+				t.Fatalf("%q is said of %d bytes, all %v, of which %d are words", does, len(start), all, words(string(start)))
+			}
+		case all && slices.Equal(does, unreadable()):
+		case need != 0 || !slices.Equal(more, does):
 			t.Fatalf("%q, and with more behind it %q", does, more)
 		}
 	})
+}
+
+var pktLine = regexp.MustCompile(`^(?s:[0-9a-fA-F]{4}(want|have|shallow) [0-9a-f]{40}([0-9a-f]{24})?\n?)`)
+
+// words is how many bytes of pkt-lines are neither their lengths nor name an object.
+func words(s string) (n int) {
+	for len(s) >= 4 {
+		size, err := strconv.ParseUint(s[:4], 16, 16)
+		if err != nil || int(size) > len(s) {
+			return n + len(s)
+		}
+		size = max(size, 4)
+		if one := s[:size]; pktLine.FindString(one) != one {
+			n += len(one) - 4
+		}
+		s = s[size:]
+	}
+	return n + len(s)
 }

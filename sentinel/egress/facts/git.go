@@ -4,6 +4,7 @@ package facts
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -12,115 +13,126 @@ import (
 // Bounds of what a push says before its objects.
 const (
 	MaxGit  = 256 << 10 // bytes
-	maxRefs = 256       // and as many lines before the first
-	maxRef  = 1024      // bytes of a ref's name
+	maxRefs = 256       // refs and options, and as many lines before the first
+	maxRef  = 1024      // bytes of a ref's name, and of an option
 )
 
 const fetch = "git fetch"
 
 // Git reads what a request of git's smart HTTP protocol does (gitprotocol-http). start is how the body begins, without
-// Content-Encoding; need, where it is not 0, is how many bytes of it there must be before it can be said. A request whose body
-// ends before that is wire.Unreadable. It returns nothing of a request that is none of git's: the dumb protocol is plain
-// GETs.
+// Content-Encoding, and all says that there is no more of it; need, where it is not 0, is how many bytes of it there must be before
+// it can be said. It returns nothing of a request that is none of git's. The dumb protocol is plain GETs; and a POST with a query or
+// another media type a server may read as anything, as a form for one.
 //
 // The answer to a GET of info/refs is the list of refs, also where a push is to follow: it changes nothing, and which refs a
 // push is about only its body says. A push that updates may force: whether it does no server tells beforehand.
-func Git(method, path, query string, start []byte) (does []string, need int) {
+func Git(method, path, query, media string, start []byte, all bool) (does []string, need int) {
 	switch last := path[strings.LastIndexByte(path, '/')+1:]; {
 	case method == http.MethodGet && last == "refs" && strings.HasSuffix(path, "/info/refs"):
 		if query == "service=git-upload-pack" || query == "service=git-receive-pack" {
 			return []string{fetch}, 0
 		}
-	case method == http.MethodPost && last == "git-upload-pack":
-		return uploadPack(start)
-	case method == http.MethodPost && last == "git-receive-pack":
-		return receivePack(start)
+	case method != http.MethodPost || query != "" || media != "application/x-"+last+"-request":
+		return nil, 0
+	case last == "git-upload-pack":
+		does, need = uploadPack(start, all)
+	case last == "git-receive-pack":
+		does, need = receivePack(start, all)
 	}
-	return nil, 0
+	if need > 0 && all {
+		return unreadable(), 0
+	}
+	return does, need
 }
 
-// line is the first pkt-line of b (gitprotocol-common): its content, and what follows. flush is 0000. need says how much of
-// b there must be; -1: it is none.
-func line(b []byte) (content, rest []byte, flush bool, need int) {
+// Pkt-lines that have no content.
+const (
+	flush = "0000"
+	delim = "0001"
+)
+
+// line is the first pkt-line of b (gitprotocol-common): its content, or which of those without it is, and what follows. need
+// says how much of b there must be; -1: it is none.
+func line(b []byte) (content, rest []byte, mark string, need int) {
 	if len(b) < 4 {
-		return nil, nil, false, 4
+		return nil, nil, "", 4
 	}
 	n := 0
 	for _, c := range b[:4] {
 		d := strings.IndexByte("0123456789abcdef", c|0x20)
 		if d < 0 || c < '0' {
-			return nil, nil, false, -1
+			return nil, nil, "", -1
 		}
 		n = n<<4 | d
 	}
 	switch {
-	case n == 0:
-		return nil, b[4:], true, 0
-	case n <= 4 || n > 65520: // 0001 and 0002 stand in what upload-pack reads, never first
-		return nil, nil, false, -1
+	case n <= 1:
+		return nil, b[4:], string(b[:4]), 0
+	case n <= 4 || n > 65520: // 0002 a server alone says
+		return nil, nil, "", -1
 	case len(b) < n:
-		return nil, nil, false, n
+		return nil, nil, "", n
 	}
-	return b[4:n], b[n:], false, 0
+	return b[4:n], b[n:], "", 0
 }
 
-// uploadPack holds the first line to what clients ask: by any other body a fetch would be a name for sending anything.
-func uploadPack(start []byte) ([]string, int) {
-	content, _, flush, need := line(start)
-	switch {
-	case need > 0:
-		return nil, need
-	case need < 0 || flush:
-		return unreadable(), 0
-	}
-	s := strings.TrimSuffix(string(content), "\n")
-	switch s {
-	case "command=ls-refs", "command=fetch", "command=object-info":
-		return []string{fetch}, 0
-	}
-	if rest, ok := strings.CutPrefix(s, "want "); ok {
-		if id, _, _ := strings.Cut(rest, " "); isObject(id) {
-			return []string{fetch}, 0
-		}
-	}
-	return unreadable(), 0
-}
-
-// receivePack reads the commands up to the flush. None at all, which a client sends to find out whether it is known, changes
-// nothing.
-func receivePack(start []byte) (does []string, need int) {
-	rest, first, lines := start, true, 0
+// receivePack reads the commands up to the flush, and where a capability says so the options up to the next. A flush that is all
+// there is, which a client sends to find out whether it is known, changes nothing.
+func receivePack(start []byte, all bool) (does []string, need int) {
+	rest, refs, lines := start, 0, 0
+	optional, options := false, false // there are options to come; they are what is read
 	for {
-		content, after, flush, need := line(rest)
+		content, after, mark, need := line(rest)
 		read := len(start) - len(rest)
 		switch {
-		case need < 0 || read+need > MaxGit:
+		case need < 0 || mark == delim || read+need > MaxGit:
 			return unreadable(), 0
 		case need > 0:
 			return nil, read + need
-		case flush && len(does) == 0 && first:
+		case mark == flush && read == 0 && len(after) == 0:
+			if !all {
+				return nil, len(flush) + 1
+			}
 			return []string{fetch}, 0
-		case flush && len(does) == 0:
+		case mark == flush && refs == 0:
 			return unreadable(), 0
-		case flush:
+		case mark == flush && optional && !options:
+			rest, options = after, true
+			continue
+		case mark == flush:
 			return does, 0
 		case lines == 2*maxRefs || len(does) == maxRefs || len(start)-len(after) > MaxGit:
 			return unreadable(), 0
 		}
-		rest, first = after, false
+		rest = after
 		lines++
-		s := string(content)
-		if id, ok := strings.CutPrefix(strings.TrimSuffix(s, "\n"), "shallow "); ok && len(does) == 0 && isObject(id) {
+		s := strings.TrimSuffix(string(content), "\n")
+		if options {
+			if s == "" || len(s) > maxRef || !isVisible(s) {
+				return unreadable(), 0
+			}
+			does = append(does, "git push option "+strconv.Quote(s))
 			continue
 		}
-		if len(does) == 0 {
-			s, _, _ = strings.Cut(s, "\x00") // capabilities
+		if id, ok := strings.CutPrefix(s, "shallow "); ok && refs == 0 && isObject(id) {
+			continue
 		}
-		c, ok := command(strings.TrimSuffix(s, "\n"))
+		if refs == 0 {
+			var able string
+			s, able, _ = strings.Cut(s, "\x00")
+			if !isPlain(able) {
+				return unreadable(), 0
+			}
+			for c := range strings.SplitSeq(able, " ") {
+				optional = optional || c == "push-options" || strings.HasPrefix(c, "push-options=")
+			}
+		}
+		c, ok := command(s)
 		if !ok {
 			return unreadable(), 0 // a signed push too: its commands stand within what is signed
 		}
 		does = append(does, c)
+		refs++
 	}
 }
 
@@ -149,7 +161,24 @@ func isObject(id string) bool {
 
 // isRef: below refs/, as git check-ref-format has it as far as a card needs.
 func isRef(s string) bool {
-	return strings.HasPrefix(s, "refs/") && len(s) <= maxRef && utf8.ValidString(s) && !strings.Contains(s, "..") &&
-		!strings.Contains(s, "//") && !strings.HasSuffix(s, "/") &&
-		!strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || strings.ContainsRune(" ~^:?*[\\", r) })
+	return strings.HasPrefix(s, "refs/") && isName(s) && !strings.HasSuffix(s, "/")
 }
+
+// isName: a ref, or how the names of some begin.
+func isName(s string) bool {
+	return s != "" && len(s) <= maxRef && isVisible(s) && !strings.ContainsAny(s, " ~^:?*[\\") && !strings.Contains(s, "..") &&
+		!strings.Contains(s, "//")
+}
+
+func isVisible(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// isPlain: words of ASCII with spaces between them, which no two readers part in different ways; none too.
+func isPlain(s string) bool {
+	return len(s) <= maxRef && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
+func isWord(s string) bool { return s != "" && isPlain(s) && !strings.Contains(s, " ") }
+
+func isNumber(s string) bool { return s != "" && len(s) <= 20 && strings.Trim(s, "0123456789") == "" }

@@ -5,6 +5,7 @@ package facts
 import (
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/cgi"
@@ -45,6 +46,7 @@ func TestGitByGit(t *testing.T) {
 
 	var mu sync.Mutex
 	var seen []string
+	sent := map[string]bool{} // what kinds of fetches
 	served := &cgi.Handler{Path: backend, Env: append(env, "GIT_PROJECT_ROOT="+filepath.Join(dir, "srv"), "GIT_HTTP_EXPORT_ALL=1",
 		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*")}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -64,16 +66,19 @@ func TestGitByGit(t *testing.T) {
 			}
 		}
 		// The body comes in parts, and no more of it is looked at than is needed.
-		does, need := Git(r.Method, r.URL.EscapedPath(), r.URL.RawQuery, nil)
+		media := r.Header.Get("Content-Type")
+		does, need := Git(r.Method, r.URL.EscapedPath(), r.URL.RawQuery, media, nil, false)
 		for need > 0 {
-			if need > len(plain) {
-				does = unreadable()
-				break
-			}
-			does, need = Git(r.Method, r.URL.EscapedPath(), r.URL.RawQuery, plain[:need])
+			n := min(need, len(plain))
+			does, need = Git(r.Method, r.URL.EscapedPath(), r.URL.RawQuery, media, plain[:n], n == len(plain))
 		}
 		mu.Lock()
 		seen = append(seen, strings.Join(does, ", "))
+		if strings.HasSuffix(r.URL.Path, "/git-upload-pack") {
+			sent["gzip"] = sent["gzip"] || r.Header.Get("Content-Encoding") == "gzip"
+			sent["chunked"] = sent["chunked"] || r.ContentLength < 0
+			sent["probe"] = sent["probe"] || string(plain) == flush
+		}
 		mu.Unlock()
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 		r.TransferEncoding = nil
@@ -89,7 +94,6 @@ func TestGitByGit(t *testing.T) {
 		}
 		seen = nil
 	}
-	const fetch = "git fetch"
 	remote := srv.URL + "/r.git"
 	run("init", "-q", "-b", "main", "w")
 	commit := func(args ...string) {
@@ -119,6 +123,43 @@ func TestGitByGit(t *testing.T) {
 	run("-C", "copy", "fetch", "-q", "origin")
 	run("ls-remote", "-q", remote)
 	expect("a fetch", fetch)
+	// Bodies of many lines: packed with gzip, and beyond http.postBuffer in chunks, with a probe before.
+	run("-C", "srv/r.git", "config", "uploadpack.allowFilter", "true")
+	tags := exec.Command(git, "-C", "srv/r.git", "fast-import", "--quiet")
+	var history strings.Builder
+	for i := range 1500 {
+		fmt.Fprintf(&history, "commit refs/tags/t%d\ncommitter a <a@vendor-a.test> %d +0000\ndata 1\nx\n\n", i, 1700000000+i)
+	}
+	tags.Dir, tags.Env, tags.Stdin = dir, env, strings.NewReader(history.String())
+	if b, err := tags.CombinedOutput(); err != nil {
+		t.Fatalf("fast-import: %v\n%s", err, b)
+	}
+	for _, version := range []string{"0", "1", "2"} {
+		in := func(name string, args ...string) {
+			run(append([]string{"-c", "protocol.version=" + version}, args...)...)
+			expect(name+" by version "+version, fetch)
+		}
+		in("a shallow clone", "clone", "-q", "--depth=1", remote, "shallow"+version)
+		in("a deeper fetch", "-C", "shallow"+version, "fetch", "-q", "--deepen=1", "--filter=blob:none", "origin", "main", "t0")
+		if version == "1" { // whose bodies are those of 0
+			continue
+		}
+		in("all refs", "clone", "-q", "--mirror", remote, "all"+version)
+		in("all refs in chunks", "clone", "-q", "--mirror", "-c", "http.postBuffer=70000", remote, "chunks"+version)
+		in("a part since a day", "clone", "-q", "--filter=tree:0", "--shallow-since=1700001000", remote, "part"+version)
+		in("the rest", "-C", "shallow"+version, "fetch", "-q", "--unshallow")
+	}
+	if !sent["gzip"] || !sent["chunked"] || !sent["probe"] {
+		t.Errorf("git sent no fetch of each kind: %v", sent)
+	}
+	commit()
+	run("-C", "srv/r.git", "config", "receive.advertisePushOptions", "true")
+	run("-C", "w", "push", "-q", "-o", "merge_request.create", "-o", "merge_request.title=of an agent", "origin", "main")
+	expect("a push with options", fetch,
+		`git push update refs/heads/main, git push option "merge_request.create", git push option "merge_request.title=of an agent"`)
+	commit()
+	run("-C", "w", "push", "-q", "origin", "main")
+	expect("a push without, where there may be some", fetch, "git push update refs/heads/main")
 	// Larger than http.postBuffer: git asks with an empty list first, and then sends in chunks.
 	if err := os.WriteFile(filepath.Join(dir, "w", "large"), bytes.Repeat([]byte("0123456789abcdef\x00\x01\x7f"), 1<<16), 0o600); err != nil {
 		t.Fatal(err)
