@@ -955,6 +955,68 @@ func TestCutOfARequest(t *testing.T) {
 	}
 }
 
+// What is cut in the moment before it would leave does not leave, and whatever it waits for ends before cut returns.
+func TestCutBeforeItLeaves(t *testing.T) {
+	for _, h2 := range []bool{false, true} {
+		r := newReader(t)
+		var came atomic.Int64
+		port := r.serveTLS(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { came.Add(1) }), "vendor-a.test")
+		r.reads("vendor-a.test", &bearerPlace)
+		url := site("vendor-a.test", port) + "/"
+		cut := func() {
+			if _, err := r.s.Cut(context.Background(), nil, &wire.GrantRef{Cell: "work"}); err != nil {
+				t.Error(err)
+			}
+		}
+		try := func() error {
+			q, _ := http.NewRequest("POST", url, strings.NewReader("x"))
+			q.Header.Set("Authorization", "Bearer "+surrogateA)
+			resp, err := r.client(h2).Do(q)
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			return err
+		}
+		if err := try(); err != nil || came.Load() != 1 { // control
+			t.Fatal(err)
+		}
+		var armed atomic.Bool
+		r.s.budget.mu.Lock()
+		r.s.budget.now = func() time.Time { // what counts bytes asks last
+			if armed.CompareAndSwap(true, false) {
+				cut()
+			}
+			return time.Now()
+		}
+		r.s.budget.mu.Unlock()
+		r.mu.Lock()
+		r.decide = func(*wire.RequestReq) error { armed.Store(true); return nil }
+		r.mu.Unlock()
+		for range 20 {
+			if try() == nil {
+				t.Errorf("h2 %v: it was answered", h2)
+			}
+		}
+		if n := came.Load(); n != 1 {
+			t.Errorf("h2 %v: %d requests left after their connection was cut", h2, n-1)
+		}
+		ended := make(chan error, 1)
+		resolve := r.s.Resolve
+		r.mu.Lock()
+		r.decide = nil
+		r.mu.Unlock()
+		r.s.Resolve = func(ctx context.Context, q *wire.ResolveReq) (*wire.ResolveResp, error) {
+			cut()
+			ended <- ctx.Err()
+			return resolve(ctx, q)
+		}
+		_ = try()
+		if <-ended == nil {
+			t.Errorf("h2 %v: after the cut it still waits", h2)
+		}
+	}
+}
+
 // Connections are not shared between credentials, and are used again by the same.
 func TestPoolIsOfOneCredential(t *testing.T) {
 	r := newReader(t)
@@ -1007,6 +1069,57 @@ func TestBudgetOfRequests(t *testing.T) {
 	for _, s := range r.judgedReports("vendor-b.test") {
 		if s.Out > 100000+2*manyBytes {
 			t.Errorf("%d bytes went", s.Out)
+		}
+	}
+}
+
+// The bytes of a request's head count, also where it has no body; what is refused for them leaves nothing reserved.
+func TestBudgetOfBytes(t *testing.T) {
+	for _, h2 := range []bool{false, true} {
+		r := newReader(t)
+		var mu sync.Mutex
+		got, from := 0, map[string]bool{}
+		port := r.serveTLS(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			got += len(q.URL.RawQuery)
+			from[q.RemoteAddr] = true
+		}), "vendor-a.test")
+		r.reads("vendor-a.test", nil, func(c *wire.ConnectResp) {
+			c.Budget = &wire.Budget{Site: wire.Spend{Out: 20000}, Cell: wire.Spend{Out: 20000}}
+		})
+		var ahead atomic.Int64
+		r.s.budget.mu.Lock()
+		r.s.budget.now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		r.s.budget.mu.Unlock()
+		c := r.client(h2)
+		ask := func() int {
+			status, _, _ := get(t, c, "GET", site("vendor-a.test", port)+"/?q="+strings.Repeat("x", 7000), nil)
+			return status
+		}
+		went := 0
+		for range 260 { // more than the streams that a server gives
+			switch status := ask(); {
+			case status == 200:
+				went++
+			case status != 429:
+				t.Fatalf("h2 %v: %d", h2, status)
+			}
+		}
+		if went < 2 || got > 20000+7100 {
+			t.Errorf("h2 %v: %d requests went, with %d bytes", h2, went, got)
+		}
+		for _, s := range r.judgedReports("vendor-a.test") {
+			if s.Err != nil && s.Left {
+				t.Errorf("h2 %v: it is said to have left: %+v", h2, s)
+			}
+		}
+		ahead.Store(int64(2 * time.Hour))
+		if status := ask(); status != 200 {
+			t.Errorf("h2 %v: two hours later: %d", h2, status)
+		}
+		if h2 && len(from) != 1 {
+			t.Errorf("%d connections were made", len(from))
 		}
 	}
 }
