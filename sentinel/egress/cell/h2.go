@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 
@@ -140,7 +141,7 @@ func (s *session) stream(w http.ResponseWriter, q *http.Request) {
 	}
 	defer resp.Body.Close()
 	v.sent.Status = resp.StatusCode
-	err = s.backH2(w, resp, v, q.Method)
+	err = s.backH2(w, resp, v, r)
 	v.sent.Out = body.count()
 	var own *wire.Error
 	switch {
@@ -153,6 +154,10 @@ func (s *session) stream(w http.ResponseWriter, q *http.Request) {
 	default:
 		gaveUp = q.Context().Err() == nil
 		v.sent.Err = wire.Refuse(wire.CodeVendorDown, "the answer ended before its end", "")
+		if errors.Is(err, errMessage) {
+			v.sent.Err = unsearchable("a message in it is compressed or none, which")
+			v.server.feigns.Store(true)
+		}
 		panic(http.ErrAbortHandler) // resets the stream
 	}
 }
@@ -213,6 +218,11 @@ func (s *session) outH2(q *http.Request, r *request, v *verdict, hasQuery bool, 
 	if accept, ok := out.Header["Accept-Encoding"]; ok && v.scrub != nil {
 		out.Header["Accept-Encoding"] = []string{narrowed(strings.Join(accept, ","))}
 	}
+	for name := range out.Header {
+		if compressesMessages(name) && v.scrub != nil {
+			out.Header[name] = []string{"identity"}
+		}
+	}
 	body.spend = s.spend
 	body.touch = s.k.touch
 	if out.Body = io.NopCloser(body); q.ContentLength == 0 {
@@ -248,13 +258,15 @@ func copyHeader(to, from http.Header, v *verdict, searched bool) {
 }
 
 // backH2 brings the answer. A *wire.Error is one of which nothing has gone to the client.
-func (s *session) backH2(w http.ResponseWriter, resp *http.Response, v *verdict, method string) error {
-	hasBody := method != http.MethodHead && resp.StatusCode != http.StatusNoContent && resp.StatusCode != http.StatusNotModified &&
+func (s *session) backH2(w http.ResponseWriter, resp *http.Response, v *verdict, r *request) error {
+	hasBody := r.method != http.MethodHead && resp.StatusCode != http.StatusNoContent && resp.StatusCode != http.StatusNotModified &&
 		resp.ContentLength != 0
 	zipped := false
 	if v.scrub != nil && hasBody {
 		var e *wire.Error
-		if zipped, e = searchable(strings.Join(resp.Header["Content-Encoding"], ","), resp.StatusCode); e != nil {
+		inner := slices.Concat(resp.Header["Grpc-Encoding"], resp.Header["Connect-Content-Encoding"])
+		zipped, e = searchable(strings.Join(resp.Header["Content-Encoding"], ","), strings.Join(inner, ","), resp.StatusCode)
+		if e != nil {
 			return e
 		}
 	}
@@ -282,8 +294,11 @@ func (s *session) backH2(w http.ResponseWriter, resp *http.Response, v *verdict,
 		return flush()
 	}
 	if v.scrub != nil {
-		in := searched{from: resp.Body, v: v, zipped: zipped, write: write,
-			grpc: strings.HasPrefix(resp.Header.Get("Content-Type"), "application/grpc")}
+		in := searched{from: resp.Body, v: v, zipped: zipped, write: write}
+		if resp.StatusCode == http.StatusOK {
+			in.flags = messageFlags(resp.Header.Get("Content-Type"))
+			in.rests = messageFlags(r.get("Content-Type")) != "" && resp.ContentLength < 0 && !v.server.feigns.Load()
+		}
 		if err := in.copy(); err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -1431,10 +1432,11 @@ func TestAMessageIsNotHeldBack(t *testing.T) {
 	r := newReader(t)
 	next := make(chan struct{})
 	message := func(s string) string { return "\x00\x00\x00\x00" + string(rune(len(s))) + s }
+	ends := []string{", they say", "", ", " + realA[:9], ", " + surrogateA[:9]} // one of them could go on as the credential
 	port := r.serveTLS(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		w.Header().Set("Content-Type", "application/grpc+proto")
-		for range 3 {
-			_, _ = io.WriteString(w, message("it is "+realA+", they say"))
+		for _, end := range ends {
+			_, _ = io.WriteString(w, message("it is "+realA+end))
 			w.(http.Flusher).Flush()
 			<-next // which the client lets go when it has the message
 		}
@@ -1442,13 +1444,14 @@ func TestAMessageIsNotHeldBack(t *testing.T) {
 	r.reads("vendor-a.test", &bearerPlace)
 	q, _ := http.NewRequest("POST", site("vendor-a.test", port)+"/s/m", strings.NewReader(""))
 	q.Header.Set("Authorization", "Bearer "+surrogateA)
+	q.Header.Set("Content-Type", "application/grpc")
 	resp, err := r.client(true).Do(q)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	want := strings.Replace(message("it is "+realA+", they say"), realA, surrogateA, 1) // which in life is as long
-	for range 3 {
+	for _, end := range ends {
+		want := strings.Replace(message("it is "+realA+end), realA, surrogateA, 1) // which in life is as long
 		b := make([]byte, len(want))
 		if _, err := io.ReadFull(resp.Body, b); err != nil || string(b) != want {
 			t.Fatalf("%q, %v", b, err)
@@ -1457,11 +1460,116 @@ func TestAMessageIsNotHeldBack(t *testing.T) {
 	}
 }
 
+// A server whose messages would come compressed is told not to, and where it does all the same, or does not say so, nothing arrives.
+func TestCompressedMessages(t *testing.T) {
+	r := newReader(t)
+	port := r.serveTLS(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		msg, flag, h := []byte("metadata: authorization: "+q.Header.Get("Authorization")), byte(0), w.Header()
+		h.Set("Content-Type", q.Header.Get("Content-Type"))
+		accepts, says := "Grpc-Accept-Encoding", "Grpc-Encoding"
+		if strings.Contains(q.Header.Get("Content-Type"), "connect") {
+			accepts, says = "Connect-Accept-Encoding", "Connect-Content-Encoding"
+		}
+		if strings.Contains(q.Header.Get(accepts), "gzip") || q.URL.Path != "/asks" {
+			if q.URL.Path != "/silent" {
+				h.Set(says, "gzip")
+			}
+			var b bytes.Buffer
+			z := gzip.NewWriter(&b)
+			_, _ = z.Write(msg)
+			_ = z.Close()
+			msg, flag = b.Bytes(), 1
+		}
+		_, _ = w.Write(append(binary.BigEndian.AppendUint32([]byte{flag}, uint32(len(msg))), msg...))
+		h.Set(http.TrailerPrefix+"Grpc-Status", "0")
+	}), "vendor-a.test", "vendor-b.test")
+	r.reads("vendor-a.test", &bearerPlace)
+	r.reads("vendor-b.test", nil)
+	for _, h2 := range []bool{false, true} {
+		for _, media := range []string{"application/grpc", "application/grpc+proto", "application/grpc-web+proto", "application/connect+json"} {
+			ask := func(name, path string) (string, error) {
+				q, _ := http.NewRequest("POST", site(name, port)+path, strings.NewReader("\x00\x00\x00\x00\x00"))
+				q.Header.Set("Content-Type", media)
+				q.Header.Set("Grpc-Accept-Encoding", "gzip")
+				q.Header.Set("Connect-Accept-Encoding", "br, gzip")
+				if name == "vendor-a.test" {
+					q.Header.Set("Authorization", "Bearer "+surrogateA)
+				}
+				resp, err := r.client(h2).Do(q)
+				if err != nil {
+					return "", err
+				}
+				defer resp.Body.Close()
+				b, err := io.ReadAll(resp.Body)
+				if resp.Header.Get(ErrorHeader) != "" {
+					return "", errors.New(resp.Header.Get(ErrorHeader))
+				}
+				return string(b), err
+			}
+			if got, err := ask("vendor-a.test", "/asks"); err != nil || got == "" || got[0] != 0 || !strings.HasSuffix(got, "Bearer "+surrogateA) {
+				t.Errorf("h2 %v, %s: %q, %v", h2, media, got, err)
+			}
+			for _, path := range []string{"/says", "/silent"} {
+				if got, err := ask("vendor-a.test", path); got != "" || err == nil {
+					t.Errorf("h2 %v, %s%s: %q, %v", h2, media, path, got, err)
+				}
+			}
+			if got, err := ask("vendor-b.test", "/asks"); err != nil || got == "" || got[0] != 1 { // control: where nothing is searched
+				t.Errorf("h2 %v, %s without a surrogate: %q, %v", h2, media, got, err)
+			}
+		}
+	}
+}
+
+// A client whose words an answer repeats cannot have the credential in it taken for the end of one message and the beginning of the
+// next, so that the halves would pass.
+func TestABorderInsideTheCredential(t *testing.T) {
+	r := newReader(t)
+	half := len(realA) / 2
+	port := r.serveTLS(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		b, _ := io.ReadAll(q.Body)
+		w.Header().Set("Content-Type", q.Header.Get("Content-Type"))
+		all := string(b) + "\nAuthorization: " + q.Header.Get("Authorization")
+		if q.URL.Path == "/slow" {
+			_, _ = io.WriteString(w, all[:len(all)-len(realA)+half])
+			w.(http.Flusher).Flush()
+			time.Sleep(3 * messageRest)
+			all = all[len(all)-len(realA)+half:]
+		}
+		_, _ = io.WriteString(w, all)
+	}), "vendor-a.test")
+	r.reads("vendor-a.test", &bearerPlace)
+	start := string(binary.BigEndian.AppendUint32([]byte{0}, uint32(len("\nAuthorization: Bearer ")+half)))
+	echoed := func(media, path string) (string, error) {
+		q, _ := http.NewRequest("POST", site("vendor-a.test", port)+path, strings.NewReader(start))
+		q.Header.Set("Content-Type", media)
+		q.Header.Set("Authorization", "Bearer "+surrogateA)
+		resp, err := r.client(true).Do(q)
+		if err != nil {
+			return "", err
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		return string(b), err
+	}
+	if got, err := echoed("text/plain", "/slow"); err != nil || got != start+"\nAuthorization: Bearer "+surrogateA { // control
+		t.Errorf("as text: %q, %v", got, err)
+	}
+	// The first that is slow shows what came before: nothing was behind it for long. From then on the server is believed no more.
+	for i, path := range []string{"/slow", "/", "/slow"} {
+		got, err := echoed("application/grpc", path)
+		if err == nil || strings.Contains(got, realA[half:]) || i > 0 && strings.Contains(got, realA[half/2:half]) {
+			t.Errorf("%d, as messages: %q, %v", i, got, err)
+		}
+	}
+}
+
 func TestWhereMessagesEnd(t *testing.T) {
 	b := []byte("\x00\x00\x00\x00\x02ab\x01\x00\x00\x00\x00\x00\x00\x00\x00\x01c")
 	want := []string{"\x00\x00\x00\x00\x02ab", "\x01\x00\x00\x00\x00", "\x00\x00\x00\x00\x01c"}
 	for size := 1; size <= len(b); size++ {
-		var m messages
+		m := messages{flags: "\x00\x01"}
 		var got []string
 		piece := ""
 		for rest := b; len(rest) > 0; {

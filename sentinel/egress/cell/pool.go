@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -57,6 +58,7 @@ type server struct {
 	permits []netip.AddrPort
 	tls     *tls.Config
 	dialer  *guard.Dialer
+	feigns  atomic.Bool // an answer of it said that it was messages, and was not
 
 	mu   sync.Mutex // guards what follows
 	idle []*upstream
