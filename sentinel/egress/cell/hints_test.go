@@ -129,7 +129,8 @@ func TestHintsAndAResetEndOneRequest(t *testing.T) {
 		}
 	}
 	tasks.Wait()
-	if status, _, _ := get(t, r.client(true), "GET", site("vendor-a.test", port)+"/", nil, "Authorization", "Bearer "+surrogateA); status != 200 {
+	status, _, _ := get(t, r.client(true), "GET", site("vendor-a.test", port)+"/", nil, "Authorization", "Bearer "+surrogateA)
+	if status != 200 {
 		t.Errorf("a request after it: %d", status)
 	}
 }

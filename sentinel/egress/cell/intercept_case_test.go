@@ -956,6 +956,93 @@ func TestCutOfARequest(t *testing.T) {
 	}
 }
 
+// Downloads and uploads that nobody reads wait at whoever sends them, and do not hold up others over the same connection to the server.
+func TestUnreadBodies(t *testing.T) {
+	r := newReader(t)
+	var sent atomic.Int64
+	var mu sync.Mutex
+	from := map[string]bool{}
+	port := r.serveTLS(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		mu.Lock()
+		from[q.RemoteAddr] = true
+		mu.Unlock()
+		if q.Method == "POST" {
+			<-q.Context().Done()
+			return
+		}
+		if q.URL.Path == "/all" {
+			_, _ = io.CopyN(w, endless{}, 16<<20)
+			return
+		}
+		_, _ = io.Copy(w, tally{endless{}, &sent})
+	}), "vendor-a.test")
+	r.reads("vendor-a.test", nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	unread := func(clients, each int) {
+		t.Helper()
+		for range clients {
+			c := r.client(true)
+			c.Transport.(*http.Transport).HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10,
+				MaxReceiveBufferPerConnection: 1 << 20}
+			for range each {
+				q, _ := http.NewRequestWithContext(ctx, "GET", site("vendor-a.test", port)+"/unread", nil)
+				resp, err := c.Do(q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = resp.Body.Close() })
+			}
+		}
+		for was := int64(-1); was != sent.Load(); time.Sleep(time.Second) {
+			was = sent.Load()
+		}
+	}
+	unread(1, 15)
+	status, body, _ := get(t, r.client(true), "GET", site("vendor-a.test", port)+"/all", nil)
+	if status != 200 || len(body) != 16<<20 {
+		t.Errorf("another download: %d, %d bytes", status, len(body))
+	}
+	unread(2, 20)
+	mu.Lock()
+	defer mu.Unlock()
+	t.Logf("55 unread downloads over %d connections: %d MiB left the server", len(from), sent.Load()>>20)
+	if n := sent.Load(); n < 55*64<<10 || n > int64(len(from))*(answersWindow+24<<20) { // with what the kernel keeps
+		t.Errorf("%d bytes left the server", n)
+	}
+	var up atomic.Int64
+	for range 2 {
+		c := r.client(true)
+		for range 10 {
+			q, _ := http.NewRequestWithContext(ctx, "POST", site("vendor-a.test", port)+"/", tally{endless{}, &up})
+			go func() {
+				if resp, err := c.Do(q); err == nil {
+					_ = resp.Body.Close()
+				}
+			}()
+		}
+	}
+	for was := int64(-1); was != up.Load(); time.Sleep(time.Second) {
+		was = up.Load()
+	}
+	t.Logf("20 unread uploads: %d MiB left the clients", up.Load()>>20)
+	if n := up.Load(); n == 0 || n > 64<<20 {
+		t.Errorf("%d bytes left the clients", n)
+	}
+}
+
+// tally counts what is read.
+type tally struct {
+	io.Reader
+	n *atomic.Int64
+}
+
+func (c tally) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n.Add(int64(n))
+	return n, err
+}
+
 // What is cut in the moment before it would leave does not leave, and whatever it waits for ends before cut returns.
 func TestCutBeforeItLeaves(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
