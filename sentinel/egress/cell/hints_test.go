@@ -110,7 +110,7 @@ func TestHintsAndAResetEndOneRequest(t *testing.T) {
 	t.Cleanup(func() { _ = srv.Close() })
 	port := r.site("vendor-a.test", ln.Addr())
 	r.reads("vendor-a.test", &bearerPlace)
-	stop := time.Now().Add(4 * time.Second)
+	stop := time.Now().Add(2 * time.Second)
 	var tasks sync.WaitGroup
 	for range 4 {
 		c := r.client(true)
