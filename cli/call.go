@@ -212,6 +212,9 @@ func (a *app) result(r *wire.Result, fds []int, to *sink, o *options, cursor str
 		}
 		return wire.Refuse(code, reason, next)
 	}
+	if r.Title != "" {
+		return a.unkeptResult(r)
+	}
 	switch r.State {
 	case wire.StateDone:
 		if r.Output == nil {
@@ -299,7 +302,7 @@ func (a *app) collect(verb string, args []string) *wire.Error {
 			a.note("call " + id + " is cancelled and will not run")
 			return a.stands(id, wire.StateRevoked)
 		}
-		return wire.Refuse(wire.CodeNotFound, "call "+id+" is "+string(r.State)+" and cannot be cancelled",
+		return wire.Refuse(wire.CodeNotFound, "call "+id+" is "+string(stateOf(r.State, r.Title))+" and cannot be cancelled",
 			"connector result "+id)
 	default:
 		fds, e := s.Call("result", &wire.CallRef{Call: id}, &r)

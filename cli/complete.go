@@ -120,7 +120,11 @@ func (a *app) completeCalls(offer func(word, help string)) {
 	var r wire.InboxResp
 	if _, err := s.Call("inbox", &wire.Empty{}, &r); err == nil {
 		for _, it := range r.Items {
-			offer(it.Call, string(it.State)+" "+it.Connector+" "+it.Method)
+			what := it.Title
+			if what == "" {
+				what = it.Connector + " " + it.Method
+			}
+			offer(it.Call, string(stateOf(it.State, it.Title))+" "+what)
 		}
 	}
 }

@@ -21,7 +21,7 @@ var commands = [...][2]string{
 	{"result ID [--out FILE]", "collect an answer, without waiting"},
 	{"wait ID [--wait 10m] [--out FILE]", "wait for it"},
 	{"cancel ID", "take a waiting call back"},
-	{"surrogate NAME [--out FILE]", "a value for a program of your own to send in a credential's place"},
+	{"surrogate [NAME] [--out FILE]", "what is issued here, or a value for a program of your own to send in a credential's place"},
 	{"doctor", "what is wrong here, and what to do or to ask the person for"},
 	{"guide", "one page for an agent to read"},
 	{"help [vendor [method]]", "this, or what describe says"},

@@ -15,6 +15,17 @@ type finding struct {
 	wrong             bool
 }
 
+// state is wrong, ok, or note: of what was refused, which may be as it should be.
+func (f finding) state() string {
+	switch {
+	case f.wrong:
+		return "wrong"
+	case f.check == checkGate:
+		return "note"
+	}
+	return "ok"
+}
+
 // doctor says what an agent can find out from inside its cell, and mend or ask its person for. It says nothing of the
 // policy but what list says, and changes nothing.
 func (a *app) doctor(args []string) *wire.Error {
@@ -49,11 +60,11 @@ func (a *app) doctor(args []string) *wire.Error {
 func findingsText(all []finding) []byte {
 	var b []byte
 	for _, f := range all {
-		word := "ok     "
+		word := f.state()
 		if f.wrong {
-			word = "WRONG  "
+			word = "WRONG"
 		}
-		b = append(b, word+oneLine(f.what)+"\n"...)
+		b = append(b, pad(word, 7)+oneLine(f.what)+"\n"...)
 		if f.next != "" {
 			b = append(b, "       next: "+oneLine(f.next)+"\n"...)
 		}
@@ -64,11 +75,7 @@ func findingsText(all []finding) []byte {
 func findingsJSON(all []finding, wrong int) []byte {
 	b := []byte(`{"items":[`)
 	for i, f := range all {
-		state := "ok"
-		if f.wrong {
-			state = "wrong"
-		}
-		b = append(members(comma(b, i), "check", f.check, "state", state, "what", f.what, "next", f.next), '}')
+		b = append(members(comma(b, i), "check", f.check, "state", f.state(), "what", f.what, "next", f.next), '}')
 	}
 	return append(b, `],"wrong":`+strconv.Itoa(wrong)+"}\n"...)
 }
@@ -78,7 +85,7 @@ func (a *app) findings() []finding {
 	all, err := a.offered("")
 	if err != nil {
 		out = append(out, finding{"sentinel", "sentinel: " + string(err.Code) + ": " + err.Reason, err.Next, true})
-		return append(out, realTrust.findings()...)
+		return append(append(out, realTrust.findings()...), realTrust.gateFindings()...)
 	}
 	out = append(out, finding{check: "sentinel", what: "sentinel answers this cell"})
 	for i := range all {
@@ -91,7 +98,8 @@ func (a *app) findings() []finding {
 				"ask the person, if you need it", false})
 		}
 	}
-	return append(append(out, a.inboxFinding()...), realTrust.findings()...)
+	out = append(append(out, issuedFindings()...), a.inboxFinding()...)
+	return append(append(out, realTrust.findings()...), realTrust.gateFindings()...)
 }
 
 // described reads every description that is installed.
@@ -156,18 +164,25 @@ func (a *app) inboxFinding() []finding {
 	if err := ask("inbox", &wire.Empty{}, &r); err != nil {
 		return []finding{{"inbox", "the inbox: " + string(err.Code) + ": " + err.Reason, err.Next, true}}
 	}
-	waits, ready := 0, 0
+	waits, ready, again := 0, 0, 0
 	for _, it := range r.Items {
 		switch {
 		case it.State == wire.StateParked:
 			waits++
+		case it.Title != "":
+			if !it.Collected && stateOf(it.State, it.Title) == wire.StateApproved {
+				again++
+			}
 		case !it.Collected && ended(it.State):
 			ready++
 		}
 	}
 	f := finding{check: "inbox", what: strconv.Itoa(waits) + " calls wait for the person, " + strconv.Itoa(ready) +
 		" answers wait to be collected"}
-	if waits+ready > 0 {
+	if again > 0 {
+		f.what += ", " + strconv.Itoa(again) + " are approved and to be sent again"
+	}
+	if waits+ready+again > 0 {
 		f.next = "connector inbox"
 	}
 	return []finding{f}

@@ -140,6 +140,11 @@ func (f *sham) sentinel(m *wire.Msg, fds []int) (any, []int, *wire.Error) {
 		r := &wire.Result{Call: id, State: wire.State(w[0])}
 		if len(w) > 1 {
 			switch {
+			case w[1] == "unkept":
+				r.Title = "POST chat.example/messages"
+				if r.State == wire.StateDenied {
+					r.Err = wire.Refuse(wire.CodeDenied, "a person said no", "tell the person what you need instead")
+				}
 			case w[0] == "done" && w[1] == "gone":
 				r.Err = wire.Refuse(wire.CodeExpired, "the call is done; its answer was kept for 24 hours", "")
 			case w[0] == "done":
@@ -155,6 +160,14 @@ func (f *sham) sentinel(m *wire.Msg, fds []int) (any, []int, *wire.Error) {
 		}
 		return r, nil, nil
 	case "inbox":
+		if len(w) > 0 && w[0] == "unkept" {
+			r := new(wire.InboxResp)
+			for i, s := range []wire.State{wire.StateParked, wire.StateDone, wire.StateDenied} {
+				r.Items = append(r.Items, wire.InboxItem{Call: fmt.Sprint("c", 9-i), State: s, Connector: "doorward", Method: "request",
+					Title: "POST chat.example/messages", Unix: 1900000000})
+			}
+			return r, nil, nil
+		}
 		return &wire.InboxResp{Items: []wire.InboxItem{
 			{Call: "c124", State: wire.StateParked, Connector: "demo", Method: "create", Unix: 1900000000},
 			{Call: "c123", State: wire.StateDone, Connector: "demo", Method: "create", Unix: 1899999000},
@@ -166,6 +179,16 @@ func (f *sham) sentinel(m *wire.Msg, fds []int) (any, []int, *wire.Error) {
 			panic(err)
 		}
 		f.note("surrogate %s", r.Name)
+		if r.Name == "" {
+			if len(w) == 0 || w[0] == "none" {
+				return &wire.SurrogateResp{}, nil, nil
+			}
+			return &wire.SurrogateResp{Issued: []wire.IssuedHere{
+				{Name: "bot", Hosts: []string{"chat.example:443", "*.chat.example:443"}, Place: `the header Authorization, behind "Bot "`,
+					Unix: 1900000000},
+				{Name: "notes", Hosts: []string{"notes.example:443"}, Place: "the query parameter key",
+					Err: wire.Refuse(wire.CodeNotConnected, "the account notes waits", "doorward pending")}}}, nil, nil
+		}
 		resp := &wire.SurrogateResp{Value: []byte("a\nb")}
 		switch {
 		case len(w) > 2 && w[0] == "refuse":

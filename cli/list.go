@@ -89,6 +89,8 @@ func health(c wire.Code) string {
 		return "well"
 	case wire.CodeNotConnected:
 		return "not_connected; a person has to decide on it"
+	case wire.CodeDenied:
+		return "denied; a person said no to it"
 	case wire.CodeReconnectRequired:
 		return "reconnect_required; a person has to give a new credential"
 	default:
@@ -173,15 +175,24 @@ func (a *app) inbox(args []string) *wire.Error {
 	if o.json {
 		b = append(b, `{"items":[`...)
 		for i, it := range r.Items {
-			b = members(comma(b, i), "call", it.Call, "state", string(it.State), "connector", it.Connector,
+			b = members(comma(b, i), "call", it.Call, "state", string(stateOf(it.State, it.Title)), "connector", it.Connector,
 				"method", it.Method, "time", stamp(it.Unix))
+			if it.Title != "" {
+				b = member(append(member(append(b, ','), "title", it.Title), ','), "next", unkept(it.Call, stateOf(it.State, it.Title)))
+			}
 			b = append(b, `,"collected":`+strconv.FormatBool(it.Collected)+`}`...)
 		}
 		return a.print(append(b, "]}\n"...))
 	}
 	for _, it := range r.Items {
-		l := it.Call + "  " + pad(string(it.State), 10) + pad(it.Connector+" "+it.Method, 24) + stamp(it.Unix)
-		if it.Collected {
+		state, what := stateOf(it.State, it.Title), it.Title
+		if what == "" {
+			what = it.Connector + " " + it.Method
+		}
+		l := it.Call + "  " + pad(string(state), 10) + pad(what, 24) + stamp(it.Unix)
+		if it.Title != "" {
+			l += "  " + unkept(it.Call, state)
+		} else if it.Collected {
 			l += "  collected"
 		} else if ended(it.State) {
 			l += "  collect it with: connector result " + it.Call

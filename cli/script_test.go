@@ -4,6 +4,8 @@ package cli
 
 import (
 	"bytes"
+	"io"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -19,6 +21,10 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"connector": func() {
 			clitest.Enter()
+			if s := os.Getenv("GATE"); s != "" {
+				gate.Addr = [4]byte{127, 0, 0, 1}
+				gate.Port, _ = strconv.Atoi(s)
+			}
 			os.Exit(Main(os.Args[1:]))
 		},
 	})
@@ -26,7 +32,7 @@ func TestMain(m *testing.M) {
 
 func TestScripts(t *testing.T) {
 	clitest.Scripts(t, "connector", []*describe.Connector{demo()},
-		map[string]clitest.Cmd{"serve": serve, "repeat": repeat, "lines": atMost})
+		map[string]clitest.Cmd{"serve": serve, "gate": serveGate, "repeat": repeat, "lines": atMost})
 }
 
 // serve starts sentinel, worker or both, which do what the file "does" says.
@@ -39,6 +45,30 @@ func serve(ts *testscript.TestScript, _ bool, args []string) {
 			f.Serve(ts, "cell/"+who+".sock", f.worker)
 		}
 	}
+}
+
+// serveGate is the cell's gate, which answers with a file's bytes: gate FILE. It is asked where GATE says, which is set.
+func serveGate(ts *testscript.TestScript, _ bool, args []string) {
+	answer := ts.ReadFile(args[0])
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Defer(func() { ln.Close() })
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	ts.Check(err)
+	ts.Setenv("GATE", port)
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			head := make([]byte, 100)
+			if n, _ := c.Read(head); string(head[:n]) == "GET / HTTP/1.0\r\nHost: 198.18.0.1\r\n\r\n" {
+				_, _ = io.WriteString(c, strings.ReplaceAll(answer, "\n", "\r\n"))
+			}
+			_ = c.Close()
+		}
+	}()
 }
 
 // repeat writes a text many times into a file: repeat FILE N TEXT, where \n is a line feed.

@@ -18,10 +18,15 @@ func (a *app) surrogate(args []string) *wire.Error {
 	if err != nil {
 		return err
 	}
-	if len(words) != 1 {
-		return usage("surrogate takes the name that the person gave it", "connector help")
-	}
 	a.json = o.json
+	switch {
+	case len(words) == 0 && o.out != "":
+		return usage("surrogate --out takes the name that the person gave it", "connector surrogate")
+	case len(words) == 0:
+		return a.surrogates()
+	case len(words) > 1:
+		return usage("surrogate takes the name that the person gave it, and no more", "connector surrogate")
+	}
 	file := o.out
 	if file == "-" {
 		file = ""
@@ -62,6 +67,69 @@ func (a *app) surrogate(args []string) *wire.Error {
 		b = append(append(b, `,"ends":`...), strconv.FormatInt(r.Unix, 10)...)
 	}
 	return a.print(append(b, '}', '\n'))
+}
+
+// surrogates lists what is issued into this cell: for which hosts, where in a request it stands, and until when.
+func (a *app) surrogates() *wire.Error {
+	var r wire.SurrogateResp
+	if err := ask("surrogate", &wire.SurrogateReq{}, &r); err != nil {
+		return err
+	}
+	var b []byte
+	if a.json {
+		b = append(b, `{"items":[`...)
+		for i, x := range r.Issued {
+			b = append(members(comma(b, i), "name", x.Name), `,"hosts":[`...)
+			for j, h := range x.Hosts {
+				b = jsonString(comma(b, j), h, true)
+			}
+			b = member(append(b, `],`...), "place", x.Place)
+			if x.Unix > 0 {
+				b = strconv.AppendInt(append(b, `,"ends":`...), x.Unix, 10)
+			}
+			if x.Err != nil {
+				b = append(members(append(b, `,"error":`...), "code", string(x.Err.Code), "reason", x.Err.Reason, "next", x.Err.Next), '}')
+			}
+			b = append(b, '}')
+		}
+		return a.print(append(b, "]}\n"...))
+	}
+	for i := range r.Issued {
+		x := &r.Issued[i]
+		b = append(b, oneLine(issuedWords(x))+"\n"...)
+		if x.Err != nil {
+			b = append(b, oneLine("  it cannot be used: "+x.Err.Error()+"; "+x.Err.Next)+"\n"...)
+		}
+	}
+	if len(r.Issued) == 0 {
+		b = append(b, "no surrogate is issued here; the person runs: doorward surrogate add NAME --cell CELL --manifest FILE\n"...)
+	}
+	return a.print(b)
+}
+
+func issuedWords(x *wire.IssuedHere) string {
+	s := x.Name + ": for " + strings.Join(x.Hosts, ", ") + "; its place is " + x.Place
+	if x.Unix > 0 {
+		s += "; until " + stamp(x.Unix)
+	}
+	return s
+}
+
+// issuedFindings are those of what is issued into this cell.
+func issuedFindings() []finding {
+	var r wire.SurrogateResp
+	if err := ask("surrogate", &wire.SurrogateReq{}, &r); err != nil {
+		return []finding{{"surrogate", "surrogates: " + string(err.Code) + ": " + err.Reason, err.Next, true}}
+	}
+	var out []finding
+	for i := range r.Issued {
+		f := finding{check: "surrogate", what: "surrogate " + issuedWords(&r.Issued[i])}
+		if e := r.Issued[i].Err; e != nil {
+			f.what, f.next, f.wrong = f.what+": "+e.Error(), e.Next, true
+		}
+		out = append(out, f)
+	}
+	return out
 }
 
 func unwritten(file string, err error) *wire.Error {

@@ -66,8 +66,11 @@ func (s *Sentinel) askAccounts() {
 	s.mu.Unlock()
 	slices.SortFunc(all, func(a, b wire.Account) int { return strings.Compare(a.Name, b.Name) })
 	for _, a := range all {
-		if !s.decided(&a) {
-			s.askAccount(a)
+		if s.decided(&a) {
+			continue
+		}
+		if _, err := s.askAccount(a); err != nil && s.lifetime.Err() == nil {
+			s.log.Error("an account cannot be put up for decision", "account", a.Name, "err", err.Error())
 		}
 	}
 }
@@ -214,8 +217,7 @@ func (s *Sentinel) account(vendor, name string) (wire.Account, error) {
 		return wire.Account{}, wire.Refuse(wire.CodeAmbiguousAccount, "more than one account of "+vendor+": "+strings.Join(names, ", "),
 			"name one with --account")
 	case !s.decided(&fit[0]):
-		return wire.Account{}, wire.Refuse(wire.CodeNotConnected, "the account waits for a person's decision",
-			"the person runs: doorward pending")
+		return wire.Account{}, s.refuseUndecided(&fit[0])
 	case fit[0].Health != "":
 		return wire.Account{}, wire.Refuse(fit[0].Health, "the account needs attention",
 			"the person runs: doorward account show "+fit[0].Name)
@@ -246,4 +248,43 @@ func (s *Sentinel) decided(a *wire.Account) bool {
 
 func accountValue(a *wire.Account) string {
 	return fmt.Sprintf("%s/%d", hex.EncodeToString(a.Digest[:]), a.Generation)
+}
+
+// accountDeniedKey is before the name of an account that a person said no to: as it was then, like accountValue.
+const accountDeniedKey = "account-denied/"
+
+// standing says of an account that no person has decided as it is whether one said no to it: denied, or else not_connected.
+func (s *Sentinel) standing(a *wire.Account) wire.Code {
+	v, _ := s.ledger.Setting(accountDeniedKey + a.Name)
+	if string(v.Value) == accountValue(a) && s.waitsFor(widenAccount, a.Name) == "" {
+		return wire.CodeDenied
+	}
+	return wire.CodeNotConnected
+}
+
+// refuseUndecided refuses the use of an account that no person has decided as it is.
+func (s *Sentinel) refuseUndecided(a *wire.Account) error {
+	again := "the person has it asked again: doorward account add " + a.Vendor + " " + a.Name + " --replace"
+	if a.Vendor == customVendor {
+		again = "the person has it asked again: doorward surrogate add " + a.Name + " --cell CELL --manifest FILE"
+	}
+	card := s.waitsFor(widenAccount, a.Name)
+	switch {
+	case card != "":
+		return wire.Refuse(wire.CodeNotConnected, "the account "+a.Name+" waits for a person's decision",
+			"the person decides on it first: doorward approve "+card)
+	case s.standing(a) == wire.CodeDenied:
+		return wire.Refuse(wire.CodeNotConnected, "the account "+a.Name+" was denied: a person said no to it", again)
+	}
+	return wire.Refuse(wire.CodeNotConnected, "nobody has decided on the account "+a.Name+", and no card of it waits", again)
+}
+
+// waitsFor is the id of the card of that kind about something, or "" where none waits.
+func (s *Sentinel) waitsFor(kind, about string) string {
+	for _, w := range s.ledger.Waiting() {
+		if w.Connector == self && w.Method == kind && w.Account == about && w.State == ledger.Parked {
+			return w.ID
+		}
+	}
+	return ""
 }

@@ -78,7 +78,7 @@ func (s *Sentinel) resultVerb(ctx context.Context, c *daemon.Call, req *wire.Cal
 
 // answer says where a call stands and hands out what it answered, its labels on the cell first.
 func (s *Sentinel) answer(ctx context.Context, c *daemon.Call, call ledger.Call) (*wire.Result, error) {
-	r := &wire.Result{Call: call.ID, State: wire.State(call.State), Err: stateError(&call)}
+	r := &wire.Result{Call: call.ID, State: wire.State(call.State), Err: stateError(&call), Title: titleOf(&call)}
 	if !call.State.Final() && call.State != ledger.Unknown {
 		return r, nil
 	}
@@ -109,14 +109,35 @@ func (s *Sentinel) answer(ctx context.Context, c *daemon.Call, call ledger.Call)
 	return r, nil
 }
 
+// unkept says whether a call is a card that a cell's own program brought up: what it sent was refused, and is not kept.
+func unkept(c *ledger.Call) bool { return c.Connector == self && asksFirst(c.Method) }
+
+// titleOf is the title of such a card, or "".
+func titleOf(c *ledger.Call) string {
+	if !unkept(c) {
+		return ""
+	}
+	if k, err := cardOf(c); err == nil && k.Title != "" {
+		return k.Title
+	}
+	return c.Method + " " + c.Account
+}
+
 // stateError is what a state means for who asked.
 func stateError(c *ledger.Call) *wire.Error {
 	why := c.Why
 	switch c.State {
 	case ledger.Parked:
+		if unkept(c) {
+			return wire.Refuse(wire.CodeNeedsApproval, "it waits for a person's decision, and is not kept",
+				"send it again once it is approved")
+		}
 		return wire.Refuse(wire.CodeNeedsApproval, "it waits for a person's decision",
 			"do not repeat it; collect it with: connector result "+c.ID)
 	case ledger.Approved, ledger.Executing:
+		if unkept(c) {
+			return nil // in a moment it is done
+		}
 		return wire.Refuse(wire.CodeNeedsApproval, "it runs", "collect it with: connector result "+c.ID)
 	case ledger.Denied:
 		if why == "" {
@@ -179,11 +200,12 @@ func (s *Sentinel) inbox(ctx context.Context, c *daemon.Call, _ *wire.Empty) (*w
 	}
 	r := new(wire.InboxResp)
 	for _, k := range calls {
+		it := wire.InboxItem{Call: k.ID, State: wire.State(k.State), Connector: k.Connector, Method: k.Method,
+			Unix: k.Created.Time().Unix(), Collected: !k.Collected.IsZero(), Title: titleOf(&k)}
 		if k.Connector == self && k.Method == widenSite { // a connection that asks, by what it goes to
-			k.Connector, k.Method = siteConnector, k.Account
+			it.Connector, it.Method = siteConnector, k.Account
 		}
-		r.Items = append(r.Items, wire.InboxItem{Call: k.ID, State: wire.State(k.State), Connector: k.Connector,
-			Method: k.Method, Unix: k.Created.Time().Unix(), Collected: !k.Collected.IsZero()})
+		r.Items = append(r.Items, it)
 	}
 	return r, nil
 }
@@ -205,7 +227,7 @@ func (s *Sentinel) list(_ context.Context, c *daemon.Call, req *wire.ListReq) (*
 		for _, a := range s.accountsOf(v.Vendor) {
 			health := s.healthOf(&a)
 			if !s.decided(&a) {
-				health = wire.CodeNotConnected
+				health = s.standing(&a)
 			}
 			lc.Accounts = append(lc.Accounts, wire.ListAccount{Name: a.Name, Health: health})
 		}

@@ -5,6 +5,7 @@ package sentinel
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -35,9 +36,10 @@ func (s *Sentinel) connect(ctx context.Context, c *daemon.Call, req *wire.Connec
 	e := asError(s.log, err)
 	r := ledger.Refusal{By: "sentinel", Cell: w.cell, Reason: string(e.Code), Next: e.Next}
 	host := orElse(w.target.Host(), short(orElse(req.Name, req.Addr)))
-	if s.conns.mayName(w.cell, fmt.Sprint(host, " ", req.Port, " ", e.Code)) && s.mayRecord(netAllowance(w.cell), connectCost) {
-		r.Host, r.Call = host, w.card // others are counted by their reason, whatever they went to
-		r.Detail = fmt.Sprintf("port %d: %s", req.Port, clip(e.Reason, 200))
+	detail := fmt.Sprintf("port %d: %s", req.Port, clip(e.Reason, 200))
+	if s.conns.mayName(w.cell, fmt.Sprint(host, " ", req.Port, " ", e.Code)) &&
+		s.mayRecord(netAllowance(w.cell), connectCost+recorded(detail)) {
+		r.Host, r.Call, r.Detail = host, w.card, detail // others are counted by their reason, whatever they went to
 		r.More = connectDetails{Program: w.program, PID: w.pid, Begins: short(w.begins)}
 	}
 	if err := s.ledger.Refused(ctx, r); err != nil {
@@ -50,7 +52,18 @@ func (s *Sentinel) connect(ctx context.Context, c *daemon.Call, req *wire.Connec
 const connectCost = 512
 
 // cost is about what a line with these takes.
-func (d *connectDetails) cost() int { return connectCost + len(d.Path) + len(d.Query) + len(d.Does) }
+func (d *connectDetails) cost() int {
+	return connectCost + recorded(d.Path) + recorded(d.Query) + recorded(d.Does)
+}
+
+// recorded is how many bytes of the record a text takes: a byte that is escaped there takes six.
+func recorded(s string) int {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return 6 * len(s)
+	}
+	return len(b)
+}
 
 // netAllowance names what a cell's connections may cost. It is another one than its calls have: a program that tries a
 // refused site for ever must not leave the cell without a record for those.
@@ -132,6 +145,10 @@ func (s *Sentinel) judgeConnect(ctx context.Context, w *wanted, req *wire.Connec
 	case policy.Allow:
 		return s.letConnect(ctx, w, &d, s.connectResp(w, is, set, call, &d))
 	case policy.Ask:
+		if is := s.issuedElsewhere(w.cell, w.target); is != nil && w.begins == wire.BeginsHTTP {
+			return nil, wire.Refuse(wire.CodeBadTarget, "programs of this cell speak to "+w.target.Name+
+				" over TLS, with the surrogate "+is.Name+": nothing is sent there in the clear", "use https")
+		}
 		return nil, s.askSite(ctx, w, set, call, &d)
 	default:
 		return nil, wire.Refuse(d.Code, w.target.String()+" is not allowed: "+d.Reason, d.Next)
@@ -171,16 +188,13 @@ func (s *Sentinel) connectResp(w *wanted, is *issued, set *policy.Set, call *pol
 		r.Read = manifest.Sites(w.target.Name, w.target.Port).Reads()
 		return r
 	}
-	w.issue = is.ID
+	w.issue, r.Surrogate = is.ID, is.Name
 	r.Read = is.manifest.Reads()
 	if is.manifest.Model != nil {
 		r.Shape = is.manifest.Model.Refusal
 	}
 	if w.begins == wire.BeginsTLS { // in the clear there is none
-		place := s.accountNamed(is.Name).Placement
-		if place == (wire.Placement{}) {
-			place = is.manifest.Placement
-		}
+		place := s.placeOf(is)
 		r.Credential = &place
 	}
 	return r

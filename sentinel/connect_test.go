@@ -3,6 +3,7 @@
 package sentinel
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -346,6 +347,19 @@ func TestOverSession(t *testing.T) {
 	}
 }
 
+// TestWhatIsEscapedIsCharged: a cell's part of the record is counted as it is written there, where some bytes take six.
+func TestWhatIsEscapedIsCharged(t *testing.T) {
+	for text, want := range map[string]int{"": 2, "abc": 5, "<>&": 20, "\"": 4, "\xff": 8, "\u2028": 8, "é": 4} {
+		if got := recorded(text); got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
+	}
+	d := connectDetails{Path: "/", Query: strings.Repeat("<", 400)}
+	if got := d.cost(); got < connectCost+2400 {
+		t.Errorf("cost %d", got)
+	}
+}
+
 // TestAConnectionIsKnownBeforeItIsLookedAt: what was taken back while the line of a connection was written refuses that connection,
 // and finds it among those to cut. Looked at first and known later, one between the two would be neither refused nor cut.
 func TestAConnectionIsKnownBeforeItIsLookedAt(t *testing.T) {
@@ -420,6 +434,75 @@ func TestConnectRecord(t *testing.T) {
 	}
 	if got := s.lines(t, ledger.EvRefused); len(got) != 1 || !strings.Contains(got[0], "its names differ") {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestWhyKnowsWhatEgressRefused: what a cell's egress refuses by itself under a decision of sentinel's, such as a request without
+// its surrogate, is among the refusals, once, by its host and by that decision. What broke on its way, or was cut, is not.
+func TestWhyKnowsWhatEgressRefused(t *testing.T) {
+	s := newSentinel(t)
+	s.usePolicy(t, sitesToml, "")
+	s.begin(t, "work", 7)
+	conn, e := s.connects(t, "work", site("notes.allowed.example"))
+	if e != nil {
+		t.Fatal(e)
+	}
+	seq := uint64(0)
+	report := func(again int, req wire.SentReq) {
+		t.Helper()
+		seq++
+		req.Instance, req.Seq, req.Conn, req.Host = "a", seq, conn.ID, "notes.allowed.example"
+		for range again {
+			durable, err := s.connSent("work", &req)
+			if err == nil {
+				err = durable(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	why := func(about string) string {
+		t.Helper()
+		r, err := s.why(t.Context(), ada(), &wire.WhyReq{About: about})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(bytes.Join(r.Lines, []byte("\n")))
+	}
+	report(1, wire.SentReq{Method: "GET", Left: true, Err: wire.Refuse(wire.CodeVendorDown, "the server broke off", "")})
+	report(1, wire.SentReq{Method: "PUT", Left: true, Err: wire.Refuse(wire.CodeUsage, "the client broke off", "")})
+	report(1, wire.SentReq{Err: wire.Refuse(wire.CodeRevoked, "the connection was cut", "")})
+	report(1, wire.SentReq{Method: "GET", Left: true, Complete: true, Status: 200})
+	if got := why(""); got != "" {
+		t.Errorf("refused: %s", got)
+	}
+	report(2, wire.SentReq{Method: "POST", Err: wire.Refuse(wire.CodeBadSurrogate, "no surrogate on this request", "send it")})
+	report(1, wire.SentReq{Err: wire.Refuse(wire.CodeNotAllowed, "notes.allowed.example has an address that must not be reached", "")})
+	for _, about := range []string{"", "notes.allowed.example", conn.ID} {
+		got := why(about)
+		words := `"reason":"bad_surrogate","next":"send it","detail":"POST: no surrogate`
+		if strings.Count(got, "\n") != 1 || !strings.Contains(got, words) || !strings.Contains(got, "must not be reached") ||
+			!strings.Contains(got, `"cell":"work"`) {
+			t.Errorf("about %q: %s", about, got)
+		}
+	}
+	// However many of its own decisions a cell's programs are refused under, they do not take all the room that there is.
+	for i := range 3 * maxNamed {
+		seq++
+		durable, err := s.connSent("work", &wire.SentReq{Instance: "a", Seq: seq, Conn: fmt.Sprint("c", i), Host: "notes.allowed.example",
+			Err: wire.Refuse(wire.CodeUsage, "the path cannot be read in one way only", "")})
+		if err == nil && i == 3*maxNamed-1 {
+			err = durable(t.Context())
+		} else if err == nil {
+			go durable(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(s.lines(t, ledger.EvRefused)); n > maxNamed+2 {
+		t.Errorf("%d lines", n)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -75,7 +76,9 @@ func (s *Sentinel) connSent(cell string, req *wire.SentReq) (durable func(contex
 	if req.Conn == "" { // refused by egress itself, before sentinel was asked
 		return func(ctx context.Context) error { return s.connRefused(ctx, cell, req) }, nil
 	}
-	return s.add(toldKey{"egress", cell, req.Conn}, fmt.Sprintf("%s/%d", short(req.Instance), req.Seq), func(t *told, fresh bool) {
+	first := false // and not told before
+	summed := s.add(toldKey{"egress", cell, req.Conn}, fmt.Sprintf("%s/%d", short(req.Instance), req.Seq), func(t *told, fresh bool) {
+		first = true
 		if fresh {
 			t.Type, t.Subject, t.Details = ledger.EvSent, short(req.Host), &sentSum{Host: short(req.Host)}
 		}
@@ -85,7 +88,25 @@ func (s *Sentinel) connSent(cell string, req *wire.SentReq) (durable func(contex
 		if req.Err != nil {
 			sum.Err = short(string(req.Err.Code))
 		}
-	}), nil
+	})
+	if !first || !refusedThere(req) {
+		return summed, nil
+	}
+	return func(ctx context.Context) error {
+		return errors.Join(s.connRefused(ctx, cell, req), summed(ctx))
+	}, nil
+}
+
+// refusedThere says whether a report is of something that egress refused by itself, under a decision of sentinel's: no mishap of
+// what was on its way, and nothing that was taken back, of which the record says who did.
+func refusedThere(req *wire.SentReq) bool {
+	switch e := req.Err; {
+	case e == nil, e.Code == wire.CodeRevoked:
+		return false
+	case req.Left:
+		return e.Code != wire.CodeVendorDown && e.Code != wire.CodeUsage
+	}
+	return true
 }
 
 // issueReleased is connSent of authd's word that a credential went into a cell's own request.
@@ -122,8 +143,12 @@ func (s *Sentinel) add(k toldKey, id string, sum func(t *told, fresh bool)) (dur
 func (s *Sentinel) connRefused(ctx context.Context, cell string, req *wire.SentReq) error {
 	r := ledger.Refusal{By: "egress", Cell: cell, Reason: string(req.Err.Code), Next: clip(req.Err.Next, 200)}
 	host, detail := short(req.Host), clip(req.Err.Reason, 200)
-	if s.conns.mayName(cell, host+" "+r.Reason+" "+detail) && s.mayRecord(netAllowance(cell), connectCost) {
-		r.Host, r.Detail = host, detail
+	if req.Method != "" {
+		detail = short(req.Method) + ": " + detail
+	}
+	what := strings.Join([]string{req.Conn, host, r.Reason, detail}, " ")
+	if s.conns.mayName(cell, what) && s.mayRecord(netAllowance(cell), connectCost) {
+		r.Call, r.Host, r.Detail = req.Conn, host, detail
 	}
 	return s.ledgerError(s.ledger.Refused(ctx, r))
 }

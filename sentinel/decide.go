@@ -352,7 +352,7 @@ func (s *Sentinel) allow(ctx context.Context, j *judged) (*wire.DecideResp, erro
 		err = s.give(ctx, l, g)
 	}
 	if err != nil {
-		s.end(context.WithoutCancel(ctx), l, notRun(codeOf(err), "no grant was given: "+err.Error()))
+		s.end(context.WithoutCancel(ctx), l, notRun(codeOf(err), "no grant was given: "+reasonOf(err)))
 		return &wire.DecideResp{Verdict: wire.Deny, Call: c.ID, Err: asError(s.log, err)}, nil
 	}
 	return resp, nil

@@ -4,8 +4,10 @@ package sentinel
 
 import (
 	"encoding/json"
+	"slices"
 	"sync"
 
+	"github.com/doorward/doorward/internal/describe"
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/sentinel/ledger"
 )
@@ -76,9 +78,13 @@ func (s *Sentinel) unwell() (*wire.Output, error) {
 		Health  wire.Code `json:"health"`
 	}
 	items := []item{}
-	for _, v := range s.sorted {
+	for _, v := range append(slices.Clone(s.sorted), &describe.Connector{Vendor: customVendor}) {
 		for _, a := range s.accountsOf(v.Vendor) {
-			if h := s.healthOf(&a); h != "" {
+			h := s.healthOf(&a)
+			if !s.decided(&a) {
+				h = s.standing(&a)
+			}
+			if h != "" {
 				items = append(items, item{a.Name, a.Generation, h})
 			}
 		}

@@ -155,7 +155,7 @@ func (s *Sentinel) changedMethods() []string {
 
 // notesNow are the notes about the set in force.
 func (s *Sentinel) notesNow(set *policy.Set) []string {
-	out := append(notes(set), s.notIssued(set)...)
+	out := s.notes(set)
 	if changed := s.changedMethods(); len(changed) > 0 {
 		out = append(out, "changed with an upgrade, so they ask until doorward policy load is decided: "+strings.Join(changed, ", "))
 	}

@@ -126,7 +126,7 @@ func (s *Sentinel) decideCard(ctx context.Context, c *daemon.Call, req *wire.Dec
 		}
 		s.forget(got.Spool)
 		s.changed(got)
-		if err := s.siteDenied(ctx, &got, by); err != nil {
+		if err := s.keepNo(ctx, &got, by); err != nil {
 			return nil, s.ledgerError(err)
 		}
 		if req.Stop && got.Session != "" {
@@ -147,6 +147,10 @@ func (s *Sentinel) decideCard(ctx context.Context, c *daemon.Call, req *wire.Dec
 	}
 	a := ledger.Approval{ID: req.ID, By: by, Hash: hex.EncodeToString(req.Hash), Scope: ledger.KindOnce}
 	switch {
+	case call.Connector == self && call.Method == widenSurrogate && call.State == ledger.Parked:
+		if err := s.mayApprove(&call); err != nil {
+			return nil, err // and the card waits on
+		}
 	case call.Connector == self && asksFirst(call.Method):
 		approved := s.approvedSite
 		if call.Method == widenRequest {
@@ -183,7 +187,9 @@ func (s *Sentinel) decideCard(ctx context.Context, c *daemon.Call, req *wire.Dec
 		r.Grant = a.Grant.ID
 	}
 	if got.Connector == self {
-		s.run(context.WithoutCancel(ctx), got)
+		if err := s.run(context.WithoutCancel(ctx), got); err != nil {
+			r.Err = wire.Refuse(codeOf(err), reasonOf(err), orElse(nextOf(err), "doorward show "+got.ID))
+		}
 		if now, err := s.ledger.Call(ctx, got.ID); err == nil {
 			r.State = wire.State(now.State)
 		}
@@ -380,8 +386,13 @@ func (s *Sentinel) check(ctx context.Context, c *daemon.Call, req *wire.CheckReq
 		return nil, wire.Refuse(wire.CodeNotFound, "no account "+quote(req.Account), "doorward account list shows them")
 	}
 	vendor, ok := s.vendors[a.Vendor]
-	if !ok {
-		return nil, wire.Refuse(wire.CodeUnknownConnector, "no connector "+quote(a.Vendor)+" is installed", "")
+	switch {
+	case a.Vendor == customVendor:
+		return nil, wire.Refuse(wire.CodeNotConfigured, "the account "+a.Name+" has no test read: it is for the programs of cells",
+			"doorward surrogate list shows which cells have it; try it in one of them, and see: doorward why "+a.Base.Host)
+	case !ok:
+		return nil, wire.Refuse(wire.CodeUnknownConnector, "no connector "+quote(a.Vendor)+" is installed",
+			"install it again; or doorward account remove "+a.Name)
 	}
 	who := peer.Identity{Kind: peer.Person, UID: c.Peer.UID, Name: "", Session: actor(c.Peer)}
 	f := wire.Frame{Connector: a.Vendor, Description: vendor.Digest(), Account: a.Name, Method: vendor.Check}

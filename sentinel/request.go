@@ -33,9 +33,10 @@ func (s *Sentinel) request(ctx context.Context, c *daemon.Call, req *wire.Reques
 	e := asError(s.log, err)
 	r := ledger.Refusal{By: "sentinel", Cell: w.cell, Reason: string(e.Code), Next: e.Next}
 	host, what := orElse(w.target.Host(), short(req.Name)), clip(req.Method+" "+req.Path, 120)
-	if s.conns.mayName(w.cell, fmt.Sprint(host, " ", req.Port, " ", e.Code, " ", what)) && s.mayRecord(netAllowance(w.cell), connectCost) {
-		r.Host, r.Call = host, w.card
-		r.Detail = fmt.Sprintf("%s, port %d: %s", what, req.Port, clip(e.Reason, 200))
+	detail := fmt.Sprintf("%s, port %d: %s", what, req.Port, clip(e.Reason, 200))
+	if s.conns.mayName(w.cell, fmt.Sprint(host, " ", req.Port, " ", e.Code, " ", what)) &&
+		s.mayRecord(netAllowance(w.cell), connectCost+recorded(detail)) {
+		r.Host, r.Call, r.Detail = host, w.card, detail
 		r.More = connectDetails{Program: w.program, PID: w.pid}
 	}
 	if err := s.ledger.Refused(ctx, r); err != nil {

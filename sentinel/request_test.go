@@ -194,7 +194,7 @@ func TestASurrogatesConnection(t *testing.T) {
 	s, _, _, _ := chatRig(t, "[budget]\nrequests = 60\n")
 	is := s.issueNamed("work", "chat")
 	r, e := s.connects(t, "work", site("a.chat.example"))
-	if e != nil || r.How != wire.HowIntercept || r.Credential == nil || r.Credential.Prefix != "Bot " || r.Budget == nil || r.Budget.Cell.Requests != 60 {
+	if e != nil || r.How != wire.HowIntercept || r.Credential == nil || r.Credential.Prefix != "Bot " || r.Surrogate != "chat" || r.Budget == nil || r.Budget.Cell.Requests != 60 {
 		t.Errorf("%+v, %v", r, e)
 	}
 	if got := s.lines(t, ledger.EvConnect); !strings.Contains(got[len(got)-1], `"how":"intercept"`) || !strings.Contains(got[len(got)-1], is.ID) {

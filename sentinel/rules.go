@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -184,8 +183,6 @@ func (s *Sentinel) policyVerb(ctx context.Context, c *daemon.Call, req *wire.Pol
 		return r, nil
 	case "state":
 		return &wire.PolicyResp{Lines: s.policyState(now)}, nil
-	case "sites":
-		return &wire.PolicyResp{Lines: policy.SetLines()}, nil
 	case "intercepted": // of a cell: lines "HOST:PORT why"
 		r := new(wire.PolicyResp)
 		r.Lines, r.Next = pageLines(s.intercepted(req.Cell), req.From)
@@ -212,8 +209,12 @@ func (s *Sentinel) policyVerb(ctx context.Context, c *daemon.Call, req *wire.Pol
 	if err != nil {
 		return &wire.PolicyResp{Problems: few(problems(err), "doorward policy check, when these are mended")}, nil
 	}
-	r := &wire.PolicyResp{Notes: append(notes(set), s.notIssued(set)...)}
+	issued := s.issuedNames()
+	r := &wire.PolicyResp{Notes: s.notes(set)}
 	for _, ch := range policy.Diff(now, set) {
+		if !ch.Widens && !issued.Meets(&ch) {
+			continue
+		}
 		sign := "narrows: "
 		if ch.Widens {
 			sign = "widens: "
@@ -274,29 +275,28 @@ func (s *Sentinel) policyState(now *policy.Set) []string {
 	return out
 }
 
-func notes(set *policy.Set) []string {
+// notes say of a valid set what it does not cover, and which of its lines are about nothing.
+func (s *Sentinel) notes(set *policy.Set) []string {
 	var out []string
-	for _, p := range set.Check() {
-		out = append(out, p.Error())
+	for _, list := range [][]*policy.Problem{set.Check(), set.Idle(s.issuedNames())} {
+		var lines []string
+		for _, p := range list {
+			lines = append(lines, p.Error())
+		}
+		out = append(out, few(lines, "doorward policy check, when these are mended")...)
 	}
-	return few(out, "doorward policy check, when these are mended")
+	return out
 }
 
-// notIssued says which lines are about surrogates that no cell has: the file cannot know, and a name that is misspelt narrows
-// nothing.
-func (s *Sentinel) notIssued(set *policy.Set) []string {
-	have := map[string]bool{}
+// issuedNames are the surrogates that cells have, with the routes that they are issued with.
+func (s *Sentinel) issuedNames() policy.Issued {
+	have := policy.Issued{}
 	for _, is := range s.allIssued() {
-		have[is.Name] = true
-	}
-	named := set.Surrogates()
-	var out []string
-	for _, name := range slices.Sorted(maps.Keys(named)) {
-		if !have[name] {
-			out = append(out, named[name]+": no surrogate of that name is issued into any cell")
+		for i := range is.manifest.Routes {
+			have[is.Name] = append(have[is.Name], is.manifest.Routes[i].Name)
 		}
 	}
-	return few(out, "doorward surrogate list")
+	return have
 }
 
 // problems are the single faults of a joined error.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 
@@ -55,7 +56,7 @@ func (s *Sentinel) askFirst(ctx context.Context, w *wanted, q *question, d *poli
 	waits := func(id string) error {
 		w.card = id
 		return wire.Refuse(d.Code, q.says+" asks first: "+d.Reason,
-			"a person decides: doorward approve "+id+"; the same goes then, so try again later")
+			"a person decides: doorward approve "+id+"; it is not kept, so send the same again then")
 	}
 	for _, x := range s.ledger.Waiting() {
 		if x.Connector != self || x.Method != q.kind || x.Cell != w.cell || x.State != ledger.Parked ||
@@ -189,8 +190,15 @@ func (s *Sentinel) approvedSite(call *ledger.Call, want *wire.Grant) (*ledger.Gr
 // asksFirst says whether a widening is one that a cell's own program brought up.
 func asksFirst(kind string) bool { return kind == widenSite || kind == widenRequest }
 
-// siteDenied has a site, or a request, not asked about again for a while.
-func (s *Sentinel) siteDenied(ctx context.Context, c *ledger.Call, by string) error {
+// keepNo remembers a person's no: a site, or a request, is not asked about again for a while, and an account is said to be denied.
+func (s *Sentinel) keepNo(ctx context.Context, c *ledger.Call, by string) error {
+	if c.Connector == self && c.Method == widenAccount {
+		var w widening
+		if err := json.Unmarshal(c.Canonical, &w); err != nil {
+			return fmt.Errorf("read widening %s back: %w", c.ID, err)
+		}
+		return s.ledger.PutSetting(ctx, accountDeniedKey+w.About, []byte(w.Digest), by, nil)
+	}
 	if c.Connector != self || !asksFirst(c.Method) {
 		return nil
 	}

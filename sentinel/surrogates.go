@@ -141,19 +141,29 @@ func (s *Sentinel) usable(is *issued) (wire.Account, error) {
 		why = "it has changed since"
 	}
 	if why != "" {
-		return wire.Account{}, wire.Refuse(wire.CodeNotConnected, "the account "+is.Name+" is not what the surrogate was issued of: "+why,
-			"the person runs: doorward surrogate revoke "+is.Name+" --cell "+is.Cell+", and adds it again")
+		next := "the person runs: doorward surrogate revoke " + is.Name + " --cell " + is.Cell + ", and adds it again"
+		if is.ID == "" { // it is not issued yet
+			next = "deny it, and add it again"
+		}
+		return wire.Account{}, wire.Refuse(wire.CodeNotConnected,
+			"the account "+is.Name+" is not what the surrogate was issued of: "+why, next)
 	}
 	return a, nil
 }
 
-// personSurrogate is verb surrogate of a person: add, which is a widening, list or revoke.
+// personSurrogate is verb surrogate of a person: add, which is a widening, check before it, list or revoke.
 func (s *Sentinel) personSurrogate(ctx context.Context, c *daemon.Call, req *wire.PersonSurrogateReq) (*wire.PersonSurrogateResp, error) {
 	by := actor(c.Peer)
 	switch req.Op {
 	case "add":
 		id, err := s.addSurrogate(ctx, req, by)
 		return &wire.PersonSurrogateResp{Widening: id}, err
+	case "check":
+		m, err := manifest.ForIssue(req.Manifest)
+		if err != nil {
+			return nil, unread(err)
+		}
+		return &wire.PersonSurrogateResp{}, s.free(&issued{issue{Name: req.Name, Cell: req.Cell, Until: req.Until}, m})
 	case "list":
 		return s.listSurrogates(req.Name)
 	case "revoke":
@@ -190,22 +200,32 @@ func (s *Sentinel) listSurrogates(after string) (*wire.PersonSurrogateResp, erro
 
 // addSurrogate puts a surrogate up for decision.
 func (s *Sentinel) addSurrogate(ctx context.Context, req *wire.PersonSurrogateReq, by string) (string, error) {
-	m, err := manifest.Parse(req.Manifest)
+	m, err := manifest.ForIssue(req.Manifest)
 	if err != nil {
-		return "", wire.Refuse(wire.CodeBadArgument, "the manifest: "+clip(err.Error(), 400), "mend it there, and add it again")
+		return "", unread(err)
 	}
 	is := &issued{issue{Name: req.Name, Cell: req.Cell, Manifest: req.Manifest, Until: req.Until, By: by}, m}
 	if err := s.mayIssue(is, false); err != nil {
 		return "", err
 	}
 	a := s.accountNamed(req.Name)
+	if !s.decided(&a) { // a card that was denied, or is over, is put up again: without it nothing comes of this one
+		if _, err := s.askAccount(a); err != nil {
+			return "", err
+		}
+	}
 	is.Generation, is.Digest = a.Generation, hex.EncodeToString(a.Digest[:])
 	value, err := json.Marshal(&is.issue)
 	if err != nil {
 		return "", err
 	}
 	lines := []string{"programs of cell " + is.Cell + " may use the credential " + is.Name + ", which they do not see"}
-	lines = append(lines, m.Lines()...)
+	shown := *m
+	shown.Placement = a.Placement // the same, but for a user that the person named
+	lines = append(lines, shown.Lines()...)
+	if len(s.ledger.Sessions(is.Cell)) == 0 {
+		lines = append(lines, "no program ran in a cell of that name when this was asked")
+	}
 	if is.Until == 0 {
 		lines = append(lines, "until it is revoked")
 	} else {
@@ -228,29 +248,24 @@ func (s *Sentinel) accountNamed(name string) wire.Account {
 	return s.accounts[name]
 }
 
-// mayIssue says why something cannot be issued. decided says whether its account must be decided by now.
-func (s *Sentinel) mayIssue(is *issued, decided bool) error {
+// unread refuses a manifest that cannot be read.
+func unread(err error) error {
+	return wire.Refuse(wire.CodeBadArgument, "the manifest: "+clip(err.Error(), 400),
+		"mend it there: doorward surrogate check FILE; then add it again")
+}
+
+// free says why a name, a cell or hosts cannot be issued, whatever the account is: it needs none yet.
+func (s *Sentinel) free(is *issued) error {
 	bad := func(reason, next string) error { return wire.Refuse(wire.CodeBadArgument, reason, next) }
 	_, vendor := s.vendors[is.Name]
 	switch {
-	case !policy.SurrogateNameOK(is.Name) || vendor || slices.Contains([]string{siteConnector, self, customVendor}, is.Name):
-		return bad("no surrogate can be called "+quote(is.Name), "a-z, 0-9 and -, and no connector's name")
+	case !policy.SurrogateNameOK(is.Name) || len(is.Name) > 32 || strings.HasSuffix(is.Name, "-") || vendor ||
+		slices.Contains([]string{siteConnector, self, customVendor}, is.Name):
+		return bad("no surrogate can be called "+quote(is.Name), "1 to 32 of a-z, 0-9 and inner -, and no connector's name")
 	case is.Cell == "" || len(is.Cell) > 32 || strings.Trim(is.Cell, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
 		return bad("no cell can be called "+quote(is.Cell), "doorward cell list shows them")
 	case is.over(time.Now()):
 		return bad("its end is over already", "")
-	}
-	a := s.accountNamed(is.Name)
-	if a.Name == "" {
-		return wire.Refuse(wire.CodeNotConfigured, "no account "+quote(is.Name), "doorward surrogate add adds it")
-	}
-	if why := sameAccount(&a, is.manifest); why != "" {
-		return bad("the account "+is.Name+" is not that of the manifest: "+why, "choose another name")
-	}
-	if decided {
-		if _, err := s.usable(is); err != nil {
-			return err
-		}
 	}
 	for _, other := range s.allIssued() {
 		switch {
@@ -266,6 +281,25 @@ func (s *Sentinel) mayIssue(is *issued, decided bool) error {
 				}
 			}
 		}
+	}
+	return nil
+}
+
+// mayIssue says why something cannot be issued. decided says whether its account must be decided by now.
+func (s *Sentinel) mayIssue(is *issued, decided bool) error {
+	if err := s.free(is); err != nil {
+		return err
+	}
+	a := s.accountNamed(is.Name)
+	if a.Name == "" {
+		return wire.Refuse(wire.CodeNotConfigured, "no account "+quote(is.Name), "doorward surrogate add adds it")
+	}
+	if why := sameAccount(&a, is.manifest); why != "" {
+		return wire.Refuse(wire.CodeBadArgument, "the account "+is.Name+" is not that of the manifest: "+why, "choose another name")
+	}
+	if decided {
+		_, err := s.usable(is)
+		return err
 	}
 	return nil
 }
@@ -287,15 +321,37 @@ func overlap(a, b manifest.Host) bool {
 	}
 }
 
-// issueSurrogate is what an approved widening does.
-func (s *Sentinel) issueSurrogate(ctx context.Context, value []byte, by string, details any) error {
+// toIssue reads back what a widening is to issue.
+func toIssue(value []byte) (*issued, error) {
 	is := new(issued)
 	err := json.Unmarshal(value, &is.issue)
 	if err == nil {
 		is.manifest, err = manifest.Parse(is.Manifest)
 	}
 	if err != nil {
-		return fmt.Errorf("read what is to be issued back: %w", err)
+		return nil, fmt.Errorf("read what is to be issued back: %w", err)
+	}
+	return is, nil
+}
+
+// mayApprove says why nothing would come of the card of a surrogate, were it approved now.
+func (s *Sentinel) mayApprove(c *ledger.Call) error {
+	var w widening
+	if err := json.Unmarshal(c.Canonical, &w); err != nil {
+		return fmt.Errorf("read widening %s back: %w", c.ID, err)
+	}
+	is, err := toIssue(w.Value)
+	if err != nil {
+		return err
+	}
+	return s.mayIssue(is, true)
+}
+
+// issueSurrogate is what an approved widening does.
+func (s *Sentinel) issueSurrogate(ctx context.Context, value []byte, by string, details any) error {
+	is, err := toIssue(value)
+	if err != nil {
+		return err
 	}
 	if err := s.keepIssue(ctx, is, by, details); err != nil {
 		return err
@@ -482,6 +538,9 @@ const (
 
 // surrogate is verb surrogate of a cell: a fresh value of what was issued into it. It is on the record, without the value.
 func (s *Sentinel) surrogate(ctx context.Context, c *daemon.Call, req *wire.SurrogateReq) (*wire.SurrogateResp, error) {
+	if req.Name == "" {
+		return s.issuedHere(c.Peer.Name), nil
+	}
 	resp, err := s.mint(ctx, c, req)
 	if err == nil {
 		return resp, nil
@@ -503,6 +562,10 @@ func (s *Sentinel) mint(ctx context.Context, c *daemon.Call, req *wire.Surrogate
 		return nil, err
 	}
 	is := s.issueNamed(cell, req.Name)
+	if is == nil && s.waitsFor(widenSurrogate, cell+"/"+req.Name) != "" {
+		return nil, wire.Refuse(wire.CodeNeedsApproval, "the surrogate "+quote(req.Name)+" waits for a person's decision",
+			"the person runs: doorward pending; ask for it again once it is approved")
+	}
 	if is == nil {
 		return nil, wire.Refuse(wire.CodeNotFound, "no surrogate "+quote(req.Name)+" is issued into this cell",
 			"the person runs: doorward surrogate add NAME --cell "+cell+" --manifest FILE")

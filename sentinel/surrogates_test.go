@@ -37,7 +37,7 @@ func TestIssuingIsAWidening(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.surrogate(t.Context(), inCell("work"), &wire.SurrogateReq{Name: "chat"}); codeOf(err) != wire.CodeNotFound {
+	if _, err := s.surrogate(t.Context(), inCell("work"), &wire.SurrogateReq{Name: "chat"}); codeOf(err) != wire.CodeNeedsApproval {
 		t.Errorf("before it is approved: %v", err)
 	}
 	shown, err := s.show(t.Context(), ada(), &wire.CallRef{Call: r.Widening})
@@ -174,6 +174,156 @@ func TestAnAccountThatIsNotDecided(t *testing.T) {
 	if err := s.mayIssue(other, true); codeOf(err) != wire.CodeNotConnected {
 		t.Errorf("%v", err)
 	}
+}
+
+// TestTheAccountComesFirst: of the two cards of a new surrogate the account's is decided first. Until then the other one cannot be
+// approved and waits on; a no to the account is said wherever it matters, and adding again puts its card up once more.
+func TestTheAccountComesFirst(t *testing.T) {
+	s := newSentinel(t)
+	s.authdThat(t)
+	s.egressOfCell(t, "work")
+	s.usePolicy(t, "", "")
+	a := s.chatAccount(t, "chat")
+	if err := s.ledger.PutSetting(t.Context(), "account/chat", nil, "person:1000", nil); err != nil {
+		t.Fatal(err)
+	}
+	add := func() (account, issue string) {
+		t.Helper()
+		r, err := s.personSurrogate(t.Context(), ada(), &wire.PersonSurrogateReq{Op: "add", Name: "chat", Cell: "work",
+			Manifest: []byte(chatManifest)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.waitsFor(widenAccount, "chat"), r.Widening
+	}
+	decide := func(id string, yes bool) (*wire.DecideCardResp, error) {
+		t.Helper()
+		k := s.cardNamed(t, id)
+		return s.decideCard(t.Context(), ada(), &wire.DecideCardReq{ID: id, Hash: k.Hash, Approve: yes})
+	}
+	notYet := func(what, id, says, next string) {
+		t.Helper()
+		_, err := decide(id, true)
+		if codeOf(err) != wire.CodeNotConnected || !strings.Contains(reasonOf(err), says) || !strings.Contains(nextOf(err), next) {
+			t.Errorf("%s: %v; next: %s", what, err, nextOf(err))
+		}
+		if k := s.cardNamed(t, id); k.State != wire.StateParked {
+			t.Errorf("%s: the card is %s", what, k.State)
+		}
+	}
+	unwell := func() string {
+		t.Helper()
+		out, err := s.check(t.Context(), ada(), &wire.CheckReq{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out.JSON)
+	}
+	account, issue := add()
+	if account == "" {
+		t.Fatal("nobody is asked about the account")
+	}
+	facts := strings.Join(s.cardNamed(t, account).Facts, "\n")
+	if !strings.Contains(facts, "no worker uses it") || !strings.Contains(facts, `the header Authorization, behind "Bot "`) ||
+		strings.Contains(facts, "[]") {
+		t.Errorf("the account's card: %s", facts)
+	}
+	if facts := strings.Join(s.cardNamed(t, issue).Facts, "\n"); !strings.Contains(facts, "no program ran in a cell of that name") {
+		t.Errorf("of a cell that nobody has seen: %s", facts)
+	}
+	notYet("the account waits", issue, "chat waits for a person's decision", "doorward approve "+account)
+	if got := unwell(); !strings.Contains(got, `"account":"chat","login":3,"health":"not_connected"`) {
+		t.Error(got)
+	}
+	if _, err := s.surrogate(t.Context(), inCell("work"), &wire.SurrogateReq{Name: "chat"}); codeOf(err) != wire.CodeNeedsApproval ||
+		!strings.Contains(nextOf(err), "doorward pending") {
+		t.Errorf("a value: %v", err)
+	}
+	if _, err := decide(account, false); err != nil {
+		t.Fatal(err)
+	}
+	notYet("the account is denied", issue, "chat was denied", "doorward surrogate add chat")
+	if got := unwell(); !strings.Contains(got, `"health":"denied"`) {
+		t.Error(got)
+	}
+	again, issue := add()
+	if again == "" || again == account {
+		t.Fatalf("added again: account %q after %q", again, account)
+	}
+	for _, id := range []string{again, issue} {
+		if r, err := decide(id, true); err != nil || r.State != wire.StateDone || r.Err != nil {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+	if got := unwell(); strings.Contains(got, "chat") || s.issueNamed("work", "chat") == nil {
+		t.Errorf("%s, %v", got, s.allIssued())
+	}
+	if s.standing(&a) != wire.CodeNotConnected { // a yes takes the no before it back
+		t.Error("it is still said to be denied")
+	}
+}
+
+// TestWhatDidNotComeOfAYes: who approves what cannot be done any more hears that, why and what to do, and so does the card.
+func TestWhatDidNotComeOfAYes(t *testing.T) {
+	s := newSentinel(t)
+	id, err := s.widen(t.Context(), widening{Kind: widenPolicy, About: "policy", From: "another"}, "a policy", "person:1000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.decideCard(t.Context(), ada(), &wire.DecideCardReq{ID: id, Hash: s.cardNamed(t, id).Hash, Approve: true})
+	if err != nil || r.State != wire.StateFailed || r.Err == nil || r.Err.Code != wire.CodeConflict ||
+		r.Err.Next != "doorward policy load" {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	for _, e := range []*wire.Error{r.Err, s.cardNamed(t, id).Err} {
+		if !strings.HasPrefix(e.Reason, "another policy") || strings.Contains(e.Reason, string(wire.CodeConflict)) {
+			t.Errorf("%q", e.Reason)
+		}
+	}
+}
+
+// TestCardsNameTheUser: of a password the cards of account and surrogate name whose it is, where only the account says so.
+func TestCardsNameTheUser(t *testing.T) {
+	s := newSentinel(t)
+	s.usePolicy(t, "", "")
+	a := s.chatAccount(t, "chat")
+	a.Placement = wire.Placement{Kind: "basic", User: "ada"}
+	a.Generation++
+	s.accounts["chat"] = a
+	basic := strings.Replace(chatManifest, "kind = \"header\"\nname = \"Authorization\"\nprefix = \"Bot \"\n", "kind = \"basic\"\n", 1)
+	r, err := s.personSurrogate(t.Context(), ada(), &wire.PersonSurrogateReq{Op: "add", Name: "chat", Cell: "work",
+		Manifest: []byte(basic)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{s.waitsFor(widenAccount, "chat"), r.Widening} {
+		if facts := strings.Join(s.cardNamed(t, id).Facts, "\n"); !strings.Contains(facts, `the password of user "ada"`) {
+			t.Errorf("%s", facts)
+		}
+	}
+	home := s.accounts["home"]
+	home.Placement.User, home.Workers = "ada", []string{"demo", "dav"}
+	id, err := s.askAccount(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	facts := strings.Join(s.cardNamed(t, id).Facts, "\n")
+	if !strings.Contains(facts, `user "ada"`) || !strings.Contains(facts, "the worker of demo, dav") {
+		t.Errorf("%s", facts)
+	}
+	if _, err := s.check(t.Context(), ada(), &wire.CheckReq{Account: "chat"}); codeOf(err) != wire.CodeNotConfigured ||
+		!strings.Contains(reasonOf(err), "no test read") || nextOf(err) == "" {
+		t.Errorf("its test: %v", err)
+	}
+}
+
+func (s *Sentinel) cardNamed(t *testing.T, id string) wire.Card {
+	t.Helper()
+	shown, err := s.show(t.Context(), ada(), &wire.CallRef{Call: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return shown.Card
 }
 
 // TestOneSurrogateForAHost: in one cell a second one for the same host and port is refused in words; another cell may have it.
@@ -316,7 +466,8 @@ func TestMintingIsBounded(t *testing.T) {
 
 // TestALineOfNoSurrogate: a line about a surrogate that no cell has is said, when it is checked and when it is shown.
 func TestALineOfNoSurrogate(t *testing.T) {
-	s, _, _, _ := chatRig(t, "[surrogate.chat]\nsetting = \"dont-ask\"\n[surrogate.chta.route]\nsend = \"off\"\n")
+	s, _, _, _ := chatRig(t, "[surrogate.chat]\nsetting = \"dont-ask\"\n[surrogate.chta.route]\nsend = \"off\"\n"+
+		"[surrogate.chat.route]\nsned = \"off\"\n")
 	for _, op := range []string{"check", "show"} {
 		req := &wire.PolicyReq{Op: op}
 		if op == "check" {
@@ -327,9 +478,21 @@ func TestALineOfNoSurrogate(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := strings.Join(r.Notes, "\n")
-		if !strings.Contains(got, `policy.toml:4 surrogate chta send = "off": no surrogate of that name`) || strings.Contains(got, "surrogate chat ") {
+		if got, _, _ = strings.Cut(got, "\ndigest "); got != `policy.toml:4:1: surrogate chta send = "off": no surrogate of that name is issued into any cell; did you mean "chat"?`+"\n"+
+			`policy.toml:6:1: surrogate chat sned = "off": no manifest issued as chat has a route sned; did you mean "send"?` {
 			t.Errorf("%s: %s", op, got)
 		}
+	}
+	// What is said of such a one is told as no narrowing, and as a widening all the same: it may be issued yet.
+	r, err := s.policyVerb(t.Context(), ada(), &wire.PolicyReq{Op: "check", Files: []wire.PolicyFile{{Name: policy.PolicyFile,
+		Body: []byte("[surrogate.chat.route]\nsned = \"off\"\nnote = \"off\"\n[surrogate.chta]\nsetting = \"dont-ask\"\n")}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(r.Lines, "\n")
+	if strings.Contains(got, "sned") || !strings.Contains(got, "narrows: surrogate chat note changes: ") ||
+		!strings.Contains(got, "widens: surrogate chta changes: ") {
+		t.Errorf("%s", got)
 	}
 }
 
@@ -389,5 +552,32 @@ func TestOneCellsEgressHoldsUpNobody(t *testing.T) {
 	}
 	if n := len(asked); n > 2 {
 		t.Errorf("an egress that does not answer is asked %d times more", n)
+	}
+}
+
+// TestCheckBeforeASecret: what add would refuse check does, without an account, and it changes nothing.
+func TestCheckBeforeASecret(t *testing.T) {
+	s, _, _, _ := chatRig(t, "")
+	ask := func(name, cell, text string) error {
+		_, err := s.personSurrogate(t.Context(), ada(), &wire.PersonSurrogateReq{Op: "check", Name: name, Cell: cell, Manifest: []byte(text)})
+		return err
+	}
+	if err := ask("other", "play", chatManifest); err != nil {
+		t.Errorf("what could be issued: %v", err)
+	}
+	for want, err := range map[string]error{
+		"has a surrogate for chat.example:443 already": ask("other", "work", chatManifest),
+		"has the surrogate chat already":               ask("chat", "work", chatManifest),
+		"no surrogate can be called":                   ask("a-", "play", chatManifest),
+		"no cell can be called":                        ask("other", "Play", chatManifest),
+		"is no place for a credential":                 ask("other", "play", strings.Replace(chatManifest, "Authorization", "Host", 1)),
+		"about says":                                   ask("other", "play", ""),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if s.issueNamed("play", "other") != nil {
+		t.Error("it is issued")
 	}
 }

@@ -109,6 +109,24 @@ func codeOf(err error) wire.Code {
 	return wire.CodeInternal
 }
 
+// reasonOf is what an error says beside its code.
+func reasonOf(err error) string {
+	var e *wire.Error
+	if errors.As(err, &e) {
+		return e.Reason
+	}
+	return err.Error()
+}
+
+// nextOf is what an error says to do next, or "".
+func nextOf(err error) string {
+	var e *wire.Error
+	if errors.As(err, &e) {
+		return e.Next
+	}
+	return ""
+}
+
 func errorCode(e *wire.Error) string {
 	if e == nil {
 		return ""

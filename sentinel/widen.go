@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/doorward/doorward/internal/describe"
+	"github.com/doorward/doorward/internal/manifest"
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/sentinel/ledger"
 	"github.com/doorward/doorward/sentinel/policy"
@@ -124,11 +125,20 @@ func (s *Sentinel) roomToWiden(ctx context.Context, c *ledger.Call) error {
 	return nil
 }
 
-// askAccount has a person decide an account as authd now has it.
-func (s *Sentinel) askAccount(a wire.Account) {
-	lines := []string{
-		"lives at " + baseURL(a.Base),
-		"may be used by the worker of " + fmt.Sprint(a.Workers),
+// askAccount has a person decide an account as authd now has it. It returns the card's id.
+func (s *Sentinel) askAccount(a wire.Account) (string, error) {
+	lines := []string{"lives at " + baseURL(a.Base)}
+	title := "let calls use the " + a.Vendor + " account " + a.Name
+	switch {
+	case a.Vendor == customVendor:
+		title = "let surrogates be issued of the account " + a.Name
+		lines = append(lines, "is for programs of cells, each after a card of its own; no worker uses it",
+			"stands in a request in "+manifest.Place(a.Placement))
+	case a.Placement.User != "":
+		lines = append(lines, fmt.Sprintf("is of user %q there", a.Placement.User))
+		fallthrough
+	default:
+		lines = append(lines, "may be used by the worker of "+orElse(strings.Join(a.Workers, ", "), "no connector"))
 	}
 	if len(a.Permit) > 0 {
 		lines = append(lines, fmt.Sprint("is reached at ", a.Permit, ", addresses that are not public"))
@@ -145,11 +155,7 @@ func (s *Sentinel) askAccount(a wire.Account) {
 	if _, known := s.ledger.Setting("account/" + a.Name); known {
 		lines = append(lines, "was decided before, with another place, user list or secret")
 	}
-	_, err := s.widen(s.lifetime, widening{Kind: widenAccount, About: a.Name, Digest: accountValue(&a), Lines: lines},
-		"let calls use the "+a.Vendor+" account "+a.Name, "authd")
-	if err != nil && s.lifetime.Err() == nil {
-		s.log.Error("an account cannot be put up for decision", "account", a.Name, "err", err.Error())
-	}
+	return s.widen(s.lifetime, widening{Kind: widenAccount, About: a.Name, Digest: accountValue(&a), Lines: lines}, title, "authd")
 }
 
 func baseURL(b wire.Base) string {
@@ -170,6 +176,11 @@ func (s *Sentinel) apply(ctx context.Context, c ledger.Call, by string) error {
 				if _, err := s.ledger.RevokeGrants(ctx, ledger.GrantFilter{ID: g.ID}, by, "the account has another login now"); err != nil {
 					return err
 				}
+			}
+		}
+		if v, _ := s.ledger.Setting(accountDeniedKey + w.About); len(v.Value) > 0 {
+			if err := s.ledger.PutSetting(ctx, v.Key, nil, by, details); err != nil {
+				return err
 			}
 		}
 		return s.ledger.PutSetting(ctx, "account/"+w.About, []byte(w.Digest), by, details)
@@ -223,17 +234,18 @@ func (s *Sentinel) clearLabels(ctx context.Context, cell, by string, details any
 }
 
 // run takes an approved call on: a widening is applied, a call executed. What runs is read back from the ledger and the
-// spool, never from the approval.
-func (s *Sentinel) run(ctx context.Context, c ledger.Call) {
-	fail := func(code wire.Code, err error) {
+// spool, never from the approval. The error says why nothing came of it.
+func (s *Sentinel) run(ctx context.Context, c ledger.Call) error {
+	fail := func(err error) error {
 		s.log.Warn("an approved call does not run", "call", c.ID, "err", err.Error())
-		got, ferr := s.ledger.Finish(ctx, c.ID, notRun(code, err.Error()), "sentinel")
+		got, ferr := s.ledger.Finish(ctx, c.ID, notRun(codeOf(err), reasonOf(err)), "sentinel")
 		if ferr != nil {
 			s.log.Error("the end of a call is not recorded", "call", c.ID, "err", ferr.Error())
-			return
+			return err
 		}
 		s.forget(c.Spool)
 		s.changed(got)
+		return err
 	}
 	if c.Connector == self {
 		got, err := s.ledger.Execute(ctx, c.ID, newMark())
@@ -241,24 +253,22 @@ func (s *Sentinel) run(ctx context.Context, c ledger.Call) {
 			err = s.apply(ctx, got, c.Approver)
 		}
 		if err != nil {
-			fail(codeOf(err), err)
-			return
+			return fail(err)
 		}
 		if got, err = s.ledger.Finish(ctx, c.ID, ledger.Outcome{State: ledger.Done}, "sentinel"); err != nil {
 			s.log.Error("the end of a widening is not recorded", "call", c.ID, "err", err.Error())
-			return
+			return nil // it is in force
 		}
 		s.changed(got)
 		if s.unasked.Swap(false) {
 			s.askAccounts()
 			s.askUnconfirmed(ctx)
 		}
-		return
+		return nil
 	}
 	o, err := s.recall(&c)
 	if err != nil {
-		fail(wire.CodeInternal, err)
-		return
+		return fail(err)
 	}
 	acc, err := s.account(c.Connector, c.Account)
 	if err == nil && (acc.Digest != o.Account || acc.Generation != int64(c.Login)) {
@@ -276,8 +286,7 @@ func (s *Sentinel) run(ctx context.Context, c ledger.Call) {
 	}
 	if err != nil {
 		closeAll(o.files)
-		fail(codeOf(err), err)
-		return
+		return fail(err)
 	}
 	got, err := s.ledger.Execute(ctx, c.ID, s.newPass())
 	if err != nil {
@@ -286,12 +295,13 @@ func (s *Sentinel) run(ctx context.Context, c ledger.Call) {
 		if got, err := s.ledger.Call(ctx, c.ID); err == nil {
 			s.changed(got)
 		}
-		return
+		return err
 	}
 	s.changed(got)
 	m, _ := vendor.Method(c.Method)
 	s.execute(ctx, s.enliven(got, m, nil), o)
 	s.forget(c.Spool)
+	return nil
 }
 
 // stillMay asks the policy again before an approved call runs: an approval turns ask into allow, never deny.

@@ -247,7 +247,7 @@ var reserved = [...]string{
 }
 
 func validatePlacement(p *wire.Placement) error {
-	const next = "see `doorward account add --help` for the placements"
+	const next = "a manifest says it in [placement]: doorward surrogate check FILE reads one, doorward surrogate manifest has examples"
 	switch p.Kind {
 	case "header":
 		if !isToken(p.Name) || slices.Contains(reserved[:], strings.ToLower(p.Name)) {

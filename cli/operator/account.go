@@ -390,24 +390,36 @@ func (a *app) listAccounts() error {
 		a.line("no accounts; add one with: doorward account add CONNECTOR NAME")
 		return nil
 	}
-	waits := map[string]string{}
-	if cards, err := pendingCards(); err == nil {
-		for i := range cards {
-			for _, acc := range all {
-				if accountCard(&cards[i], acc.Name) {
-					waits[acc.Name] = "waits for a decision: doorward approve " + cards[i].ID
-				}
-			}
-		}
-	}
+	cards, _ := pendingCards() // else it says nothing of them
 	rows := [][]string{{"NAME", "CONNECTOR", "SERVER", "STATE"}}
 	for i := range all {
 		acc := &all[i]
-		rows = append(rows, []string{acc.Name, acc.Vendor, baseText(acc.Base), orElse(waits[acc.Name],
-			orElse(string(acc.Health), "well"))})
+		rows = append(rows, []string{acc.Name, acc.Vendor, baseText(acc.Base), standing(acc, cards)})
 	}
 	a.table(rows)
 	return nil
+}
+
+// standing says in words whether an account can be used; cards are what waits.
+func standing(acc *wire.Account, cards []wire.Card) string {
+	if i := slices.IndexFunc(cards, func(k wire.Card) bool { return accountCard(&k, acc.Name) }); i >= 0 {
+		return "waits for a decision: doorward approve " + cards[i].ID
+	}
+	switch acc.Health {
+	case wire.CodeNotConnected:
+		return "nobody has decided on it; to be asked: " + askAgain(acc.Name, acc.Vendor)
+	case wire.CodeDenied:
+		return "denied; to be asked again: " + askAgain(acc.Name, acc.Vendor)
+	}
+	return orElse(string(acc.Health), "well")
+}
+
+// askAgain is the command that puts an account's card up once more.
+func askAgain(name, vendor string) string {
+	if vendor == customVendor {
+		return "doorward surrogate add " + name + " --cell CELL --manifest FILE"
+	}
+	return "doorward account add " + vendor + " " + name + " --replace"
 }
 
 func (a *app) account(acc *wire.Account) error {
@@ -434,7 +446,8 @@ func (a *app) account(acc *wire.Account) error {
 		a.line("  owner       %s", acc.Owner)
 	}
 	a.line("  login       number %d, changed %s", acc.Generation, a.at(acc.Unix))
-	a.line("  state       %s", orElse(string(acc.Health), "well"))
+	cards, _ := pendingCards()
+	a.line("  state       %s", standing(acc, cards))
 	a.line("  digest      %x", acc.Digest)
 	return nil
 }

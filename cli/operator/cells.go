@@ -211,6 +211,19 @@ func cells() ([]wire.CellState, error) {
 	return pages(wire.PathCellsPerson, "list", from, func(r *wire.CellsResp) ([]wire.CellState, string) { return r.Cells, r.Next })
 }
 
+// noteCell remarks that no cell has that name, as far as cells says. Who names one that is to come does so on purpose.
+func (a *app) noteCell(name string) {
+	all, err := cells()
+	if err != nil || a.json || slices.ContainsFunc(all, func(c wire.CellState) bool { return c.Name == name }) {
+		return
+	}
+	var names []string
+	for _, c := range all {
+		names = append(names, c.Name)
+	}
+	a.note("no cell " + quote(name) + " is configured here or runs; " + meant("", name, names) + "doorward cell list")
+}
+
 // stateOf says a cell's state and who froze it.
 func stateOf(s wire.CellState) string {
 	if slices.Contains(s.FrozenBy, "canary") {

@@ -202,6 +202,9 @@ func (a *app) approve(k *wire.Card, gf *grantFlags, yes bool) error {
 	if err != nil {
 		return err
 	}
+	if r.Err != nil {
+		return wire.Refuse(r.Err.Code, k.ID+" was approved and is "+string(r.State)+": "+r.Err.Reason, r.Err.Next)
+	}
 	if a.json {
 		return a.value(map[string]any{"id": k.ID, "state": r.State, "grant": r.Grant})
 	}

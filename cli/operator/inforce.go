@@ -205,7 +205,10 @@ func (d *answered) health() {
 			d.findings = append(d.findings, machine.Ok("account", "account %s of %s", machine.Name(acc.Name), vendor))
 		case wire.CodeNotConnected:
 			d.findings = append(d.findings, machine.Bad("account", "doorward pending; then doorward approve",
-				"account %s of %s waits for a decision", machine.Name(acc.Name), vendor))
+				"account %s of %s: no person has decided on it", machine.Name(acc.Name), vendor))
+		case wire.CodeDenied:
+			d.findings = append(d.findings, machine.Bad("account", "to be asked again: "+askAgain("NAME", acc.Vendor)+
+				"; else doorward account remove NAME", "account %s of %s: denied", machine.Name(acc.Name), vendor))
 		default:
 			d.findings = append(d.findings, machine.Bad("account", "doorward account test NAME; then doorward account add "+acc.Vendor+
 				" NAME --replace", "account %s of %s: %s", machine.Name(acc.Name), vendor, known(string(acc.Health))))

@@ -36,12 +36,13 @@ type Parts struct {
 	// CheckPolicy compiles policy files, none for the installed ones, by descriptions under limits.toml (nil: none). It
 	// returns what is wrong with them, and what a setting does not cover.
 	CheckPolicy func(files []wire.PolicyFile, descs []*describe.Connector, limits []byte) (problems, notes []string)
-	// Manifest reads the manifest of a custom connector: the hosts that its credential may go to, each as host:port or
-	// *.host:port and the first of them one host, and where the credential stands.
-	Manifest func(b []byte) (hosts []string, p wire.Placement, err error)
+	// Manifest reads the manifest of a custom connector that may be issued. The error begins with its name.
+	Manifest func(name string, b []byte) (*Manifest, error)
 	// BuiltIn is the text of a manifest that came with Doorward, by its name; Names lists them.
 	BuiltIn func(name string) (text []byte, ok bool)
 	Names   func() []string
+	// Sites are lines about the named sets of sites.
+	Sites func() []string
 }
 
 // askTimeout bounds one answer of a daemon: an account's test asks a vendor.

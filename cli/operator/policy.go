@@ -44,7 +44,13 @@ files, or a folder of them. The limits.toml of the configuration is checked with
 is not here, they are checked all the same, and what would change is not said.`,
 		RunE: func(_ *cobra.Command, args []string) error { return a.checkPolicy(args) },
 	}
-	c.AddCommand(plain("show", "the policy in force"), plain("sites", "the named sets of sites, and their hosts"),
+	c.AddCommand(plain("show", "the policy in force"), &cobra.Command{Use: "sites",
+		Short: "the named sets of sites, and their hosts", RunE: func(*cobra.Command, []string) error {
+			if a.Sites == nil {
+				return wire.Refuse(wire.CodeInternal, "this build has no sets of sites", "reinstall doorward")
+			}
+			return a.printPolicy(&wire.PolicyResp{Lines: a.Sites()}) // they are in the binary: no daemon is asked
+		}},
 		check, load, a.explainCmd(), plain("cedar",
 			"the policy in force as Cedar"))
 	return c
@@ -160,7 +166,7 @@ func (a *app) printPolicy(r *wire.PolicyResp) error {
 			"widening": r.Widening})
 	}
 	for _, l := range r.Lines {
-		for _, shown := range visible.Block(l) { // policy is text with indentation
+		for _, shown := range visible.Source(l) { // policy is text with indentation and columns, the person's own
 			fmt.Fprintln(a.out, shown)
 		}
 	}
@@ -310,6 +316,9 @@ call is a connection of a program in the cell, and request METHOD https://HOST/P
 					return wire.Refuse(wire.CodeUsage, "--at "+at+": no time", "write it as 2030-03-10T09:00")
 				}
 				req.Unix = t.Unix()
+			}
+			if req.Cell != "" {
+				a.noteCell(req.Cell)
 			}
 			return a.policy(req, false)
 		},

@@ -97,6 +97,9 @@ it on again, which is decided like a call.`,
 			if err := a.told(r, err); err != nil {
 				return err
 			}
+			if len(args) > 0 {
+				a.noteCell(args[0])
+			}
 			return a.offer(r.Widening, yes)
 		},
 	}
@@ -114,6 +117,7 @@ func (a *app) taintCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			a.noteCell(args[0])
 			if a.json {
 				return a.value(map[string]any{"cell": args[0], "labels": notNil(r.Labels), "widening": r.Widening})
 			}

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 		"doorward": func() {
 			clitest.Enter()
 			os.Exit(Main(os.Args[1:], Parts{VerifyFile: verifyFile, Manifest: manifestOf, BuiltIn: builtIn,
-				Names: func() []string { return []string{"demo", "mail"} }}))
+				Names: func() []string { return []string{"demo", "mail"} }, Sites: func() []string { return []string{"go: modules"} }}))
 		},
 	})
 }
@@ -47,19 +47,25 @@ func verifyFile(_ context.Context, path string, pub ed25519.PublicKey, key ed255
 }
 
 // manifestOf stands for package manifest's, which reads what a script's file says.
-func manifestOf(b []byte) ([]string, wire.Placement, error) {
-	bot := wire.Placement{Kind: "header", Name: "Authorization", Prefix: "Bot "}
+func manifestOf(name string, b []byte) (*Manifest, error) {
+	m := &Manifest{Place: wire.Placement{Kind: "header", Name: "Authorization", Prefix: "Bot "}, Lines: []string{"for: a test", "all else is refused"}}
 	switch strings.TrimSpace(string(b)) {
 	case "demo manifest":
-		return []string{"api.example.org:443", "*.example.org:443"}, bot, nil
+		m.Hosts = []string{"api.example.org:443", "*.example.org:443"}
 	case "mail manifest":
-		return []string{"mail.example.org:8443"}, wire.Placement{Kind: "basic"}, nil
+		m.Hosts, m.Place = []string{"mail.example.org:8443"}, wire.Placement{Kind: "basic"}
 	case "wider":
-		return []string{"api.example.org:443", "*.example.org:443", "evil.test:443"}, bot, nil
+		m.Hosts = []string{"api.example.org:443", "*.example.org:443", "evil.test:443"}
+	case "elsewhere":
+		m.Hosts, m.Place.Prefix = []string{"api.example.org:443", "*.example.org:443"}, "Bearer "
+	case "odd":
+		m.Hosts, m.Notes = []string{"api.example.org:443"}, []string{"prefix has no space"}
 	case "pattern":
-		return []string{"*.example.org:443"}, bot, nil
+		m.Hosts = []string{"*.example.org:443"}
+	default:
+		return nil, errors.New(name + ":1:1: no hosts")
 	}
-	return nil, wire.Placement{}, errors.New("line 1: no hosts")
+	return m, nil
 }
 
 func builtIn(name string) ([]byte, bool) {
@@ -147,6 +153,9 @@ func (s *sham) file(name string, v any) {
 
 func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 	w := s.Line(m.Verb)
+	if m.Verb == "surrogate" && read[wire.PersonSurrogateReq](m).Op == "check" {
+		w = s.Line("free")
+	}
 	if len(w) > 2 && w[0] == "refuse" {
 		return nil, nil, wire.Refuse(wire.Code(w[1]), strings.Join(w[2:], " "), "what to do")
 	}
@@ -179,6 +188,9 @@ func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 		r := &wire.DecideCardResp{State: wire.StateDenied}
 		if d.Approve {
 			r.State = wire.StateApproved
+		}
+		if len(w) > 0 && w[0] == "fails" {
+			r.State, r.Err = wire.StateFailed, wire.Refuse(wire.CodeConflict, "another policy was taken up since", "doorward policy load")
 		}
 		if g := d.Grant; g != nil {
 			days := ""
@@ -240,7 +252,7 @@ func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 				"bytes": q.ReadBytes, "unix": q.Unix})
 			s.note("supposed %s", b)
 		case q.Op == "show":
-			r.Lines, r.Notes = []string{"# policy.toml", `organisation = ["example.org"]`},
+			r.Lines, r.Notes = []string{"# policy.toml", `organisation = ["example.org"]` + strings.Repeat(" ", 12) + "# ours"},
 				[]string{"dont-ask does not cover sensitive methods"}
 		}
 		return r, nil, nil
@@ -266,6 +278,9 @@ func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 			nil, nil
 	case "check":
 		if read[wire.CheckReq](m).Account == "" {
+			if len(w) > 1 { // those of the longer list, whose logins are 3 and 2
+				return &wire.Output{JSON: fmt.Appendf(nil, `[{"login":3,"health":%q},{"login":2,"health":%q}]`, w[0], w[1])}, nil, nil
+			}
 			if len(w) > 0 && w[0] == "refused" {
 				return &wire.Output{JSON: []byte(`[{"account":"home","login":1,"health":"reconnect_required"}]`)}, nil, nil
 			}

@@ -35,7 +35,7 @@ func (a *app) surrogateCmd() *cobra.Command {
 		},
 	}
 	revoke.Flags().StringVar(&cell, "cell", "", "the cell that has it")
-	c.AddCommand(a.addSurrogateCmd(), &cobra.Command{
+	c.AddCommand(a.addSurrogateCmd(), a.checkManifestCmd(), a.printManifestCmd(), &cobra.Command{
 		Use: "list", Short: "list what was issued, to which cell and for which hosts",
 		RunE: func(*cobra.Command, []string) error { return a.listSurrogates() },
 	}, revoke)
@@ -61,7 +61,10 @@ one by connector surrogate NAME. It is worth something in that cell only, at the
 in the one place that the manifest names, and for the routes that it lists.
 
 The credential is never an argument. It comes from the prompt, from stdin (--secret-stdin) or from a
-descriptor (--secret-fd N).`,
+descriptor (--secret-fd N).
+
+doorward surrogate manifest lists the manifests that came with Doorward and prints them, to write one's
+own by; doorward surrogate check FILE says what one would allow.`,
 		Example: "  doorward surrogate add bot --cell work --manifest discord --until 30d",
 		RunE:    func(_ *cobra.Command, args []string) error { return a.addSurrogate(args[0], &f) },
 	}
@@ -81,7 +84,7 @@ descriptor (--secret-fd N).`,
 func (a *app) manifest(name string) ([]byte, error) {
 	if name == "" {
 		return nil, wire.Refuse(wire.CodeUsage, "surrogate add takes a manifest, which says where the credential may go",
-			"add --manifest FILE"+a.builtIns())
+			"add --manifest FILE"+a.builtIns()+"; doorward surrogate manifest prints those")
 	}
 	if a.BuiltIn != nil {
 		if b, ok := a.BuiltIn(name); ok {
@@ -107,19 +110,20 @@ func (a *app) surrogateReq(name string, f *surrogateFlags) (*wire.AddReq, []byte
 	if f.cell == "" {
 		return nil, nil, wire.Refuse(wire.CodeUsage, "surrogate add takes the cell that is to have it", "add --cell CELL")
 	}
-	if a.Manifest == nil {
-		return nil, nil, wire.Refuse(wire.CodeInternal, "this build reads no manifests", "reinstall doorward")
-	}
 	text, err := a.manifest(f.manifest)
 	if err != nil {
 		return nil, nil, err
 	}
-	hosts, place, err := a.Manifest(text)
+	m, err := a.readManifest(f.manifest, text)
 	if err != nil {
-		return nil, nil, wire.Refuse(wire.CodeBadArgument, "--manifest "+f.manifest+": "+oneLine(err.Error()), "mend it there")
+		return nil, nil, err
 	}
+	for _, n := range m.Notes {
+		a.note("note: " + n)
+	}
+	place := m.Place
 	req := &wire.AddReq{Name: name, Vendor: customVendor, Placement: place, Permit: f.permit}
-	if err := setHosts(req, hosts); err != nil {
+	if err := setHosts(req, m.Hosts); err != nil {
 		return nil, nil, err
 	}
 	for _, p := range f.permit {
@@ -178,7 +182,7 @@ func (a *app) addSurrogate(name string, f *surrogateFlags) error {
 	}
 	if there {
 		a.note("the account " + name + " is there, and its credential is used; none is asked for")
-	} else if err := a.addCustom(req, f); err != nil {
+	} else if err := a.addCustom(req, f, issue); err != nil {
 		return err
 	}
 	resp, err := ask[wire.PersonSurrogateResp](wire.PathApprove, "surrogate", issue)
@@ -208,20 +212,24 @@ func sameAccount(req *wire.AddReq, f *surrogateFlags) (bool, error) {
 		req.Placement.User = all[i].Placement.User
 	}
 	acc := &all[i]
-	sorted := func(list []string) []string { return slices.Sorted(slices.Values(list)) }
+	differs := differs(acc, req, f)
 	switch {
 	case acc.Vendor != customVendor:
 		return false, wire.Refuse(wire.CodeBadArgument, "there is an account "+req.Name+" of "+acc.Vendor+" already", "choose another name")
-	case acc.Base != req.Base || !slices.Equal(sorted(acc.Also), sorted(req.Also)) || acc.Placement != req.Placement ||
-		len(f.permit) > 0 && !slices.Equal(sorted(acc.Permit), sorted(req.Permit)) || f.ca != "":
-		return false, wire.Refuse(wire.CodeBadArgument, "the account "+req.Name+" is for other hosts, or another place, than this manifest",
+	case differs != "":
+		return false, wire.Refuse(wire.CodeBadArgument, "the account "+req.Name+" is there, and differs by "+differs,
 			"choose another name; or doorward account remove "+req.Name+" first, which ends what was issued of it")
 	}
 	return true, nil
 }
 
-// addCustom asks for the secret and has authd keep it.
-func (a *app) addCustom(req *wire.AddReq, f *surrogateFlags) error {
+// addCustom asks for the secret, once sentinel says that it could be issued, and has authd keep it.
+func (a *app) addCustom(req *wire.AddReq, f *surrogateFlags, issue *wire.PersonSurrogateReq) error {
+	try := *issue
+	try.Op = "check"
+	if _, err := ask[wire.PersonSurrogateResp](wire.PathApprove, "surrogate", &try); err != nil {
+		return err
+	}
 	hosts := append([]string{net.JoinHostPort(req.Base.Host, strconv.Itoa(req.Base.Port))}, req.Also...)
 	what := "credential for " + strings.Join(hosts, ", ")
 	if req.Placement.Kind == "basic" {
@@ -252,7 +260,7 @@ func (a *app) undoCustom(name string, why error) error {
 // offerSurrogate says what waits for a decision, and offers it.
 func (a *app) offerSurrogate(name string, f *surrogateFlags, there bool, widening string) error {
 	waits := []string{}
-	if cards, err := pendingCards(); err == nil && !there {
+	if cards, err := pendingCards(); err == nil {
 		for i := range cards {
 			if k := &cards[i]; accountCard(k, name) && k.ID != widening {
 				waits = append(waits, k.ID)
@@ -267,11 +275,23 @@ func (a *app) offerSurrogate(name string, f *surrogateFlags, there bool, widenin
 			return err
 		}
 	} else {
-		a.line("cell %s gets a surrogate of %s once that is approved; in the cell: connector surrogate %s", f.cell, name, name)
+		that := "that is"
+		if len(waits) > 1 {
+			that = "both cards are"
+		}
+		a.line("cell %s gets a surrogate of %s once %s approved; in the cell: connector surrogate %s", f.cell, name, that, name)
+		if len(waits) > 1 {
+			a.note("the account's card comes first, then the surrogate's")
+		}
+		a.noteCell(f.cell)
 	}
-	for _, id := range waits {
+	for i, id := range waits { // the account's first
 		if err := a.offer(id, f.yes); err != nil {
 			return err
+		}
+		if a.fails && i+1 < len(waits) {
+			a.note("the surrogate waits for it: doorward approve " + waits[i+1])
+			return nil
 		}
 	}
 	return nil

@@ -90,6 +90,7 @@ func helpCmd() *cobra.Command {
 var wordsOf = map[string]string{"ID": "the ID of one call", "NAME": "the NAME of an account", "NEW": "its NEW name",
 	"CONNECTOR": "a CONNECTOR",
 	"FILE":      "the name of a new FILE", "CELL": "the name of a CELL", "SESSION": "the name of a SESSION", "GRANT": "the ID of a GRANT",
+	"MANIFEST": "the name of a MANIFEST", "FILE|MANIFEST": "a FILE, or the name of a MANIFEST that came with Doorward",
 	"ID|HOST": "the ID of a call, or a HOST"}
 
 // words holds a command's words to its Use line: "show ID", "why [ID|HOST]".

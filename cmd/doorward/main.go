@@ -7,6 +7,8 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 
 	"github.com/doorward/doorward/cli/operator"
@@ -20,7 +22,7 @@ import (
 
 func main() {
 	os.Exit(operator.Main(os.Args[1:], operator.Parts{VerifyFile: verifyFile, CheckPolicy: checkPolicy,
-		Manifest: readManifest, BuiltIn: connectors.Named, Names: connectors.Names}))
+		Manifest: readManifest, BuiltIn: connectors.Named, Names: connectors.Names, Sites: policy.SetLines}))
 }
 
 // verifyFile is ledger.VerifyFile with its report as JSON.
@@ -76,14 +78,19 @@ func faults(err error) []string {
 	return out
 }
 
-// readManifest is manifest.Parse, as far as an account is made by it.
-func readManifest(b []byte) (hosts []string, p wire.Placement, err error) {
-	m, err := manifest.Parse(b)
+// readManifest is manifest.ForIssue, as far as an account is made by it and a person is shown of it.
+func readManifest(name string, b []byte) (*operator.Manifest, error) {
+	m, err := manifest.ForIssue(b)
+	var p *manifest.Problem
+	if errors.As(err, &p) {
+		return nil, errors.New(p.In(name))
+	}
 	if err != nil {
-		return nil, wire.Placement{}, err
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
+	out := &operator.Manifest{Place: m.Placement, Lines: m.Lines(), Notes: m.Notes()}
 	for _, h := range m.Hosts {
-		hosts = append(hosts, h.String())
+		out.Hosts = append(out.Hosts, h.String())
 	}
-	return hosts, m.Placement, nil
+	return out, nil
 }

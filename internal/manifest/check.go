@@ -14,8 +14,11 @@ import (
 
 // Each check returns what is wrong in words for the person who writes a manifest, and "" where nothing is.
 
-// parseHost reads `example.org`, `*.example.org`, each with `:port` behind it or without, which is 443.
+// parseHost reads `example.org`, `*.example.org`, each with `:port` behind it or without, which is 443. Letters may be in any case.
 func parseHost(s string) (Host, string) {
+	if strings.ContainsAny(s, "/@?#") {
+		return Host{}, "is more than a host: leave scheme, user and path out"
+	}
 	name, digits, ported := strings.Cut(s, ":")
 	h := Host{Port: 443}
 	if ported {
@@ -25,13 +28,14 @@ func parseHost(s string) (Host, string) {
 		}
 		h.Port = uint16(n)
 	}
-	h.Name, h.Below = strings.CutPrefix(name, "*.")
+	if strings.ContainsFunc(name, func(r rune) bool { return r >= 0x80 }) {
+		return Host{}, "has letters outside of ASCII; write it as it stands in the DNS, as xn--…"
+	}
+	h.Name, h.Below = strings.CutPrefix(strings.ToLower(name), "*.")
 	labels := strings.Split(h.Name, ".")
 	last := labels[len(labels)-1]
 	_, ip := netip.ParseAddr(h.Name)
 	switch {
-	case strings.ContainsAny(s, "/@?#"):
-		return Host{}, "is more than a host: leave scheme, user and path out"
 	case strings.Contains(h.Name, "*"):
 		return Host{}, "has a * that is not the whole first label, as in *.example.org"
 	case ip == nil || strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x"):
@@ -43,10 +47,8 @@ func parseHost(s string) (Host, string) {
 	}
 	for _, l := range labels {
 		for i := 0; i < len(l); i++ {
-			if c := l[i]; c >= 0x80 {
-				return Host{}, "has letters outside of ASCII; write it as it stands in the DNS, as xn--…"
-			} else if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
-				return Host{}, fmt.Sprintf("has %q; a host is of a-z, 0-9, - and dots, in lower case, without a final dot", c)
+			if c := l[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+				return Host{}, fmt.Sprintf("has %q; a host is of a-z, 0-9, - and dots, without a final dot", c)
 			}
 		}
 		if l == "" || len(l) > 63 || l[0] == '-' || l[len(l)-1] == '-' {
@@ -64,6 +66,8 @@ func checkPlacement(p *wire.Placement) string {
 		return s != "" && len(s) <= 64 && strings.Trim(strings.ToLower(s), "abcdefghijklmnopqrstuvwxyz0123456789-_.") == ""
 	}
 	switch {
+	case p.Kind == "":
+		return "[placement] says by kind where the credential stands: " + strings.Join(kinds, ", ")
 	case !contains(kinds, p.Kind):
 		return fmt.Sprintf("no kind of placement %q%s", clip(p.Kind), meant(p.Kind, kinds))
 	case (p.Kind == "header" || p.Kind == "query") && !token(p.Name):
@@ -228,6 +232,9 @@ func (r *Route) checkClass() (key, why string) {
 // checkPattern holds a route's path to its one form. With a placement in the path the surrogate stands in it, once.
 func checkPattern(p string, placed bool, prefix string) string {
 	plain := p
+	if strings.Contains(p, "?") {
+		return "a query does not stand in path but in query, as query = {state = \"open\"}"
+	}
 	if placed {
 		if strings.Count(p, wire.SurrogateMark) != 1 || !slices.Contains(strings.Split(p, "/"), prefix+wire.SurrogateMark) {
 			return "the credential stands in the path, so the route has one segment " + prefix + wire.SurrogateMark

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/doorward/doorward/internal/wire"
 )
 
 // Lines say in words for a person's card what a manifest lets a cell do: who may get the credential, where it stands, and each
@@ -19,7 +21,7 @@ func (m *Manifest) Lines() []string {
 		}
 		hosts = append(hosts, s)
 	}
-	out := []string{"for: " + m.About, "the credential goes to: " + strings.Join(hosts, ", "), "it stands in: " + m.place(),
+	out := []string{"for: " + m.About, "the credential goes to: " + strings.Join(hosts, ", "), "it stands in: " + Place(m.Placement),
 		"setting: " + m.Setting}
 	if o := m.Model; o != nil {
 		out = append(out, "models: "+strings.Join(o.Models, ", "),
@@ -53,8 +55,8 @@ func orNone(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-func (m *Manifest) place() string {
-	p := m.Placement
+// Place says where a credential stands, as: the header Authorization, behind "Bot ".
+func Place(p wire.Placement) string {
 	behind := ""
 	if p.Prefix != "" {
 		behind = fmt.Sprintf(", behind %q", p.Prefix)

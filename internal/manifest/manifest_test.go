@@ -373,8 +373,9 @@ func TestHosts(t *testing.T) {
 	for s, want := range map[string]string{
 		"example.org": "example.org:443", "*.example.org": "*.example.org:443", "example.org:8443": "example.org:8443",
 		"xn--bcher-kva.example": "xn--bcher-kva.example:443",
-		"*":                     "", "*.org": "", "org": "", "localhost": "", "a*.example.org": "", "*example.org": "", "*.*.example.org": "",
-		"a.*.org": "", "Example.org": "", "example.org.": "", ".example.org": "", "a..org": "", "-a.org": "", "a-.org": "", "": "",
+		"Example.ORG":           "example.org:443", "*.Example.org:8443": "*.example.org:8443", "example.or\u212a": "",
+		"*": "", "*.org": "", "org": "", "localhost": "", "a*.example.org": "", "*example.org": "", "*.*.example.org": "",
+		"a.*.org": "", "example.org.": "", ".example.org": "", "a..org": "", "-a.org": "", "a-.org": "", "": "",
 		"bücher.example": "", "127.0.0.1": "", "1.2": "", "a.0x7f": "", "[::1]": "", "::1": "", "example.org:0": "", "example.org:": "",
 		"example.org:65536": "", "example.org:0443": "", "example.org:+443": "", "https://example.org": "", "example.org/x": "",
 		"a@example.org": "", "exam ple.org": "", "example.org\x00": "", "a_b.example.org": "", strings.Repeat("a", 64) + ".org": "",
@@ -396,6 +397,23 @@ func TestEveryFaultSaysWhere(t *testing.T) {
 		{"", `manifest: about says`},
 		{"about = 3", "manifest:1:9: "},
 		{"about = \"x\nhosts", "manifest:1:"},
+		{edit("[\"vendor-a.test\"", "[\"https://vendor-a.test\""), `"https://vendor-a.test" is more than a host: leave scheme, user and path out`},
+		{"hosts = \"vendor-a.test\"", `manifest:1:9: hosts wants a list of text, as ["a", "b"]`},
+		{"hosts = [1]", "manifest:1:1: hosts wants a list of text"},
+		{"hosts = 2030-03-10", "manifest:1:9: hosts wants a list of text"},
+		{"about = 3", "manifest:1:9: about wants text in quotes"},
+		{"[about]", "manifest:1:2: about wants text in quotes"},
+		{"placement = \"header\"", "manifest:1:13: placement wants a table"},
+		{"[[placement]]", "manifest:1:3: [[placement]]: write one [placement]"},
+		{"[[route]]\n[[route.query]]\na = \"b\"", "manifest:2:3: [[route.query]]: write one [route.query]"},
+		{"[[route]]\nquery = \"a=b\"", "manifest:2:9: query wants a table"},
+		{"[[route]]\nquery = {a = 1}", "manifest:2:14: a wants text in quotes"},
+		{"[[route]]\nmethods = [[\"GET\"]]", ": methods wants a list of text"},
+		{"[[route]]\nmodel = \"x\"", "manifest:2:9: model wants true or false"},
+		{"[model]\nmax-tokens = 3.0", "manifest:2:14: max-tokens wants a whole number"},
+		{"route = {name = \"a\"}", "manifest:1:1: write each route as [[route]]"},
+		{edit("[placement]\nkind = \"header\"\nname = \"Authorization\"\nprefix = \"Bot \"\n", ""), "[placement] says by kind where the credential stands"},
+		{edit("/api/channels/{channel}", "/api/x?state=open"), "a query does not stand in path but in query"},
 		{edit("about =", "abuot ="), `manifest:1:1: there is no key "abuot" here; did you mean "about"?`},
 		{edit("prefix =", "prefx ="), `manifest:6:1: there is no key "prefx" here; did you mean "prefix"?`},
 		{edit("prefix =", "Prefix ="), `manifest:6:1: there is no key "Prefix" here; did you mean "prefix"?`},
@@ -454,6 +472,82 @@ func TestEveryFaultSaysWhere(t *testing.T) {
 	}
 	if m := parse(t, strings.Split(bot, "[[route]]")[0]+routes(MaxRoutes)); len(m.Routes) != MaxRoutes {
 		t.Errorf("%d routes", len(m.Routes))
+	}
+}
+
+// TestKindsOfKeys: of each key that there is a value of every other kind is refused by its name, and never by Go's.
+func TestKindsOfKeys(t *testing.T) {
+	values := map[string]string{"String": `"a"`, "Array": `["a"]`, "Bool": "true", "Integer": "1", "InlineTable": "{}", "Float": "1.5", "LocalDate": "2030-03-10"}
+	for table, list := range keys {
+		for _, key := range list {
+			path := strings.TrimPrefix(table+"."+key, ".")
+			want, ok := kindOf[path]
+			for kind, value := range values {
+				if kind == want.String() || !ok && kind == "String" {
+					continue
+				}
+				text := key + " = " + value
+				if table != "" {
+					text = map[bool]string{true: "[[route]]\n", false: "[" + table + "]\n"}[table == "route"] + text
+				}
+				m, err := Parse([]byte(text))
+				if m != nil || err == nil || !strings.Contains(err.Error(), key+" wants ") && !strings.Contains(err.Error(), "write each route as [[route]]") {
+					t.Errorf("%q: %v", text, err)
+				}
+			}
+		}
+	}
+}
+
+// TestBeginsWithAMark: a byte order mark is passed over.
+func TestBeginsWithAMark(t *testing.T) {
+	if parse(t, "\ufeff"+bot).Digest() != parse(t, bot).Digest() {
+		t.Error("a byte order mark counts")
+	}
+}
+
+// TestWhatLoadedGoesOnLoading: forms of one route that are not documented, and were always taken.
+func TestWhatLoadedGoesOnLoading(t *testing.T) {
+	const head = "about = \"a\"\nhosts = [\"a.test\"]\nplacement = {kind = \"query\", name = \"k\"}\n"
+	parse(t, head+"[route]\nname = \"a\"\nmethods = [\"GET\"]\npath = \"/\"\nclass = \"read\"\n[route.query]\na = \"b\"\n")
+	parse(t, head+"route.name = \"a\"\nroute.methods = [\"GET\"]\nroute.path = \"/\"\nroute.class = \"read\"\nroute.query.a = \"b\"\n")
+}
+
+// TestNotes: what is likely not meant is said, and loads.
+func TestNotes(t *testing.T) {
+	edit := func(old, with string) []string { return parse(t, strings.Replace(bot, old, with, 1)).Notes() }
+	for _, c := range []struct{ old, with, want string }{
+		{"", "", ""},
+		{`prefix = "Bot "`, `prefix = "Bot"`, `prefix = "Bot" has no space at its end, so the credential follows the word at once; write "Bot " if one is between them`},
+		{`prefix = "Bot "`, `prefix = "v1="`, ""},
+		{"prefix = \"Bot \"\n", "", ""},
+		{"/api/channels/{channel}", "/api/channels/:channel", "route channel: the segment :channel of its path is taken as it stands; write {x} for any one segment"},
+		{"/api/channels/{channel}", "/api/channels/{channel}:run", ""},
+	} {
+		if got := strings.Join(edit(c.old, c.with), "\n"); got != c.want {
+			t.Errorf("%q: %q, want %q", c.with, got, c.want)
+		}
+	}
+}
+
+// TestForIssue: what is issued goes on loading, and what authd or egress would refuse is not issued.
+func TestForIssue(t *testing.T) {
+	for _, name := range []string{"Host", "cookie", "Content-Type", "content-length", "X-Forwarded-For", "TE", "Accept"} {
+		text := []byte(strings.Replace(bot, "Authorization", name, 1))
+		parse(t, string(text))
+		m, err := ForIssue(text)
+		var p *Problem
+		if m != nil || !errors.As(err, &p) || !strings.Contains(p.In("bot.toml"), "bot.toml: the header "+name+" is no place for a credential") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, name := range []string{"Authorization", "X-Api-Key", "PRIVATE-TOKEN", "Cookies"} {
+		if _, err := ForIssue([]byte(strings.Replace(bot, "Authorization", name, 1))); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if m, err := ForIssue([]byte("about")); m != nil || err == nil {
+		t.Errorf("%v, %v", m, err)
 	}
 }
 

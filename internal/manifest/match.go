@@ -17,12 +17,27 @@ var ErrQuery = errors.New("a query that can be read in more than one way")
 
 // overrides are headers and query parameters by which frameworks let a request have another method, path or host than it says,
 // as wire.Spelling has them.
-var overrides = []string{"-method", "-httpmethod", "x-http-method", "x-http-method-override", "x-method-override", "x-original-url",
-	"x-rewrite-url", "x-forwarded-host", "x-original-host"}
+var overrides = []string{"-method", "-httpmethod", "x-http-method", "x-http-method-override", "x-method-override", "x-method",
+	"x-http-verb-override", "x-tunneled-method", "x-http-host-override", "x-host"}
 
-// Override says that a header or query parameter of that name gives a request another method, path or host than its own in servers
-// that know it. A request with such a header must not leave.
-func Override(name string) bool { return slices.Contains(overrides, wire.Spelling(name)) }
+// forwards begin headers by which a proxy tells what a request was before it; servers behind one believe them. Those of harmless say
+// who asked, and how.
+var (
+	forwards = []string{"x-forwarded-", "x-original-", "x-rewrite-", "x-envoy-original-"}
+	harmless = []string{"x-forwarded-for", "x-forwarded-proto", "x-forwarded-port"}
+)
+
+// Override says that a header of that name gives a request another method, path or host than its own in servers that know it. A request
+// with such a header must not leave.
+func Override(header string) bool {
+	name := wire.Spelling(header)
+	return name == "forwarded" || overriding(name)
+}
+
+func overriding(name string) bool {
+	return slices.Contains(overrides, name) || !slices.Contains(harmless, name) &&
+		slices.ContainsFunc(forwards, func(begin string) bool { return strings.HasPrefix(name, begin) })
+}
 
 // Match finds the route of a request: of several, the one whose class is the worst, and nil where it is none that the
 // manifest names. The error is of a request that servers could read in different ways, which must not leave either.
@@ -67,19 +82,18 @@ func (m *Manifest) matchOne(q *wire.RequestReq, path string, params []param) (*R
 	for i := range m.Routes {
 		r := &m.Routes[i]
 		exact := fits(r.Path, path)
-		if !slices.Contains(r.Methods, q.Method) || r.WebSocket != q.Upgrade || r.Model != (q.Model != nil) ||
-			!exact && !fits(loose(r.Path), loose(path)) {
+		if !slices.Contains(r.Methods, q.Method) || r.WebSocket != q.Upgrade || !exact && !fits(loose(r.Path), loose(path)) {
 			continue
 		}
-		mine, best := named, &worst
-		if !exact {
-			mine, best = make([]bool, len(q.Does)), &near
+		best, about := &worst, func() bool { return r.Model == (q.Model != nil) && r.names(q.Does, named) }
+		if !exact { // what it does was not read: it may be what the route is about
+			best, about = &near, func() bool { return true }
 		}
 		ok, err := r.queryFits(params, m.Placement.Name)
 		if err != nil {
 			return nil, err
 		}
-		if !ok || !r.names(q.Does, mine) || r.Class == Read && r.GraphQL == "" && mutates(params) {
+		if !ok || !about() || r.Class == Read && r.GraphQL == "" && mutates(params) {
 			continue
 		}
 		if *best == nil || worse(r, *best) {
@@ -164,12 +178,26 @@ func parseQuery(q string) ([]param, error) {
 		if err != nil {
 			return nil, fmt.Errorf("a %% without two hexadecimal digits: %w", ErrQuery)
 		}
-		if Override(name) {
-			return nil, fmt.Errorf("the parameter %q gives it another method or address in some servers: %w", clip(name), ErrQuery)
+		if by := overridden(name, pair); by != "" {
+			return nil, fmt.Errorf("the parameter %q gives it another method or address in some servers: %w", clip(by), ErrQuery)
 		}
 		out = append(out, param{name, value})
 	}
 	return out, nil
+}
+
+// overridden is what of a parameter gives its request another method or address, also where a server parts parameters at a semicolon.
+func overridden(name, pair string) string {
+	if overriding(wire.Spelling(name)) {
+		return name
+	}
+	for part := range strings.SplitSeq(pair, ";") {
+		k, _, _ := strings.Cut(part, "=")
+		if k, err := url.QueryUnescape(k); err == nil && overriding(wire.Spelling(k)) {
+			return k
+		}
+	}
+	return ""
 }
 
 // queryFits holds a query to what the route says of it. A parameter that a route names must stand there once and in one

@@ -23,11 +23,14 @@ type Problem struct {
 	Text      string
 }
 
-func (p *Problem) Error() string {
+func (p *Problem) Error() string { return p.In("manifest") }
+
+// In is Error with the name of the file.
+func (p *Problem) In(file string) string {
 	if p.Line == 0 {
-		return "manifest: " + p.Text
+		return file + ": " + p.Text
 	}
-	return fmt.Sprintf("manifest:%d:%d: %s", p.Line, p.Col, p.Text)
+	return fmt.Sprintf("%s:%d:%d: %s", file, p.Line, p.Col, p.Text)
 }
 
 // file is a manifest as TOML has it.
@@ -75,6 +78,20 @@ var keys = map[string][]string{
 	"model": {"models", "max-tokens", "server-tools", "refusal"},
 }
 
+// kindOf has the kinds of the values that are not text, by key.
+var kindOf = map[string]unstable.Kind{
+	"hosts": unstable.Array, "route.methods": unstable.Array, "route.jsonrpc": unstable.Array,
+	"model.models": unstable.Array, "model.server-tools": unstable.Array,
+	"route.query-only": unstable.Bool, "route.websocket": unstable.Bool, "route.model": unstable.Bool,
+	"model.max-tokens": unstable.Integer,
+	"placement":        unstable.InlineTable, "model": unstable.InlineTable,
+	"route": unstable.InlineTable, "route.query": unstable.InlineTable,
+}
+
+// inWords is what a value of a kind is called.
+var inWords = map[unstable.Kind]string{unstable.String: "text in quotes", unstable.Array: "a list of text, as [\"a\", \"b\"]",
+	unstable.Bool: "true or false", unstable.Integer: "a whole number", unstable.InlineTable: "a table"}
+
 const (
 	maxOpen = 32  // brackets open at once
 	maxWord = 200 // runes of any text
@@ -86,17 +103,17 @@ func Parse(b []byte) (*Manifest, error) {
 	if err := shallow(b); err != nil {
 		return nil, err
 	}
-	var f file
-	if err := toml.Unmarshal(b, &f); err != nil {
-		var d *toml.DecodeError
-		if errors.As(err, &d) {
-			line, col := d.Position()
-			return nil, &Problem{line, col, strings.TrimPrefix(d.Error(), "toml: ")}
-		}
-		return nil, &Problem{Text: err.Error()}
+	b = bytes.TrimPrefix(b, []byte("\ufeff")) // some editors begin a file with it
+	var whole map[string]any                  // finds what is no TOML, before locate tells of keys and kinds
+	if err := decode(b, &whole); err != nil {
+		return nil, err
 	}
 	at, err := locate(b)
 	if err != nil {
+		return nil, err
+	}
+	var f file
+	if err := decode(b, &f); err != nil {
 		return nil, err
 	}
 	m, err := f.manifest(at)
@@ -104,6 +121,19 @@ func Parse(b []byte) (*Manifest, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+func decode(b []byte, to any) error {
+	err := toml.Unmarshal(b, to)
+	var d *toml.DecodeError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &d):
+		line, col := d.Position()
+		return &Problem{line, col, strings.TrimPrefix(d.Error(), "toml: ")}
+	}
+	return &Problem{Text: err.Error()}
 }
 
 // shallow refuses text that is too long, no UTF-8, or would drive a recursive parser deep. It counts brackets in strings and
@@ -199,7 +229,26 @@ func (l *locator) words(it unstable.Iterator) (words []string, first unstable.Po
 func (l *locator) header(e *unstable.Node) error {
 	words, at := l.words(e.Key())
 	l.table = words
-	return l.note(words, at)
+	if err := l.note(words, at); err != nil {
+		return err
+	}
+	name := strings.Join(words, ".")
+	if e.Kind == unstable.ArrayTable && name != "route" {
+		return &Problem{at.Line, at.Column, fmt.Sprintf("[[%s]]: write one [%s]", name, name)}
+	}
+	return kindIs(words, unstable.InlineTable, at)
+}
+
+// kindIs refuses a value of another kind than its key has.
+func kindIs(path []string, kind unstable.Kind, at unstable.Position) error {
+	want, ok := kindOf[strings.Join(path, ".")]
+	if !ok {
+		want = unstable.String
+	}
+	if kind == want {
+		return nil
+	}
+	return &Problem{at.Line, at.Column, clip(path[len(path)-1]) + " wants " + inWords[want]}
 }
 
 func (l *locator) key(table []string, e *unstable.Node) error {
@@ -209,8 +258,21 @@ func (l *locator) key(table []string, e *unstable.Node) error {
 		return err
 	}
 	v := e.Value()
-	if v.Kind == unstable.Array && len(path) == 1 && path[0] == "route" {
+	if len(path) == 1 && path[0] == "route" {
 		return &Problem{at.Line, at.Column, "write each route as [[route]]"}
+	}
+	if v.Raw.Length > 0 {
+		at = l.p.Shape(v.Raw).Start
+	}
+	if err := kindIs(path, v.Kind, at); err != nil {
+		return err
+	}
+	if v.Kind == unstable.Array {
+		for it := v.Children(); it.Next(); {
+			if it.Node().Kind != unstable.String {
+				return kindIs(path, unstable.Invalid, at)
+			}
+		}
 	}
 	if v.Kind == unstable.InlineTable {
 		for it := v.Children(); it.Next(); {

@@ -318,6 +318,7 @@ func FuzzParse(f *testing.F) {
 		if len(m.Routes) == 0 || len(m.Routes) > MaxRoutes || len(m.Hosts) == 0 || len(m.Lines()) < len(m.Routes) || m.Digest() == (wire.Digest{}) {
 			t.Fatalf("%+v", m)
 		}
+		m.Notes()
 		m.Reads()
 		m.Also()
 		for _, r := range m.Routes {

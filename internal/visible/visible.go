@@ -87,6 +87,19 @@ func Block(s string) []string {
 	return lines
 }
 
+// Source is Block for text of a person's own, as a file of theirs is shown to them: runs of spaces stay, which columns are made of.
+func Source(s string) []string {
+	lines := strings.Split(strings.TrimSuffix(s, "\n"), "\n")
+	for i, l := range lines {
+		words := strings.Split(strings.ReplaceAll(strings.TrimSuffix(l, "\r"), "\t", "    "), " ")
+		for j := range words {
+			words[j] = Line(words[j])
+		}
+		lines[i] = strings.Join(words, " ")
+	}
+	return lines
+}
+
 // plain says whether s is printable ASCII without long runs of spaces: most of what there is.
 func plain(s string) bool {
 	spaces := 0

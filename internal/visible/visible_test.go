@@ -107,3 +107,20 @@ func FuzzLine(f *testing.F) {
 		Warnings(s)
 	})
 }
+
+// Columns of a file stay as they are, and what shows nothing is made visible all the same.
+func TestSourceKeepsColumns(t *testing.T) {
+	for in, want := range map[string]string{
+		"a = 1" + strings.Repeat(" ", 30) + "# b\n": "a = 1" + strings.Repeat(" ", 30) + "# b",
+		strings.Repeat(" ", 60) + "x\ty\r\n":        strings.Repeat(" ", 60) + "x    y",
+		"a \u202eb\u200b":                           `a \u{202e}b\u{200b}`,
+		"a\x1b[2J" + strings.Repeat("\u00a0", 400):  `a\u{1b}[2J\u{a0}×400`,
+	} {
+		if got := strings.Join(Source(in), "|"); got != want {
+			t.Errorf("%q is %q, want %q", in, got, want)
+		}
+	}
+	if got := Source("a\n\nb"); len(got) != 3 {
+		t.Errorf("%q", got)
+	}
+}

@@ -2,7 +2,10 @@
 
 package wire
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Frame is a semantic call as the cell's command sends it to sentinel and to the worker alike.
 type Frame struct {
@@ -97,6 +100,7 @@ type (
 		State  State   `msgpack:"s"`
 		Output *Output `msgpack:"o,omitempty"`
 		Err    *Error  `msgpack:"e,omitempty"`
+		Title  string  `msgpack:"t,omitempty"` // as of InboxItem
 	}
 	CallRef struct {
 		Call string `msgpack:"c"`
@@ -128,6 +132,9 @@ type (
 		Method    string `msgpack:"m"`
 		Unix      int64  `msgpack:"u"` // seconds
 		Collected bool   `msgpack:"k,omitempty"`
+		// Title is what a program of the cell wanted to connect to or to send, and that had to be approved first. Of such a call
+		// nothing is kept and nothing runs: approved, the program may send it again.
+		Title string `msgpack:"t,omitempty"`
 	}
 )
 
@@ -208,6 +215,26 @@ type Placement struct {
 	Name   string `msgpack:"n,omitempty"` // header or query parameter name
 	Prefix string `msgpack:"p,omitempty"` // in front of it in the header, such as "Bearer "
 	User   string `msgpack:"u,omitempty"` // basic: the user name, which is no secret; the password is
+}
+
+// Words says where that is.
+func (p *Placement) Words() string {
+	behind := ""
+	if p.Prefix != "" {
+		behind = fmt.Sprintf(", behind %q", p.Prefix)
+	}
+	switch p.Kind {
+	case "header":
+		return "the header " + p.Name + behind
+	case "basic":
+		if p.User == "" {
+			return "the header Authorization, as the password of Basic, of any user"
+		}
+		return fmt.Sprintf("the header Authorization, as the password of Basic, of user %q", p.User)
+	case "query":
+		return "the query parameter " + p.Name
+	}
+	return "a segment of the path" + behind
 }
 
 // Base is where an account lives.

@@ -48,6 +48,7 @@ type (
 		// Of an intercepted connection. Credential is where its requests carry a surrogate; a request without one is then answered
 		// by egress, and where Credential is nil a surrogate anywhere is refused. Read are bodies to read.
 		Credential *Placement `msgpack:"cr,omitempty"`
+		Surrogate  string     `msgpack:"sn,omitempty"` // the name of the surrogate that was issued for it
 		Read       []Reading  `msgpack:"r,omitempty"`
 		Budget     *Budget    `msgpack:"bu,omitempty"`
 		Shape      string     `msgpack:"sh,omitempty"` // whose error shape refusals of requests have; see docs/custom-connector.md

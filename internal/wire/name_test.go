@@ -15,3 +15,18 @@ func TestNamesOfCells(t *testing.T) {
 		}
 	}
 }
+
+func TestThePlaceInWords(t *testing.T) {
+	for want, p := range map[string]Placement{
+		`the header Authorization, behind "Bot "`:                          {Kind: "header", Name: "Authorization", Prefix: "Bot "},
+		"the header X-Api-Key":                                             {Kind: "header", Name: "X-Api-Key"},
+		"the header Authorization, as the password of Basic, of any user":  {Kind: "basic"},
+		`the header Authorization, as the password of Basic, of user "me"`: {Kind: "basic", User: "me"},
+		"the query parameter key":                                          {Kind: "query", Name: "key"},
+		`a segment of the path, behind "bot"`:                              {Kind: "path", Prefix: "bot"},
+	} {
+		if got := p.Words(); got != want {
+			t.Errorf("%+v: %s", p, got)
+		}
+	}
+}

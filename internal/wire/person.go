@@ -81,6 +81,7 @@ type (
 	DecideCardResp struct {
 		State State  `msgpack:"s"`
 		Grant string `msgpack:"g,omitempty"`
+		Err   *Error `msgpack:"e,omitempty"` // why nothing came of a widening that was approved
 	}
 
 	// Grant turns ask into allow for calls that fit it.
@@ -135,7 +136,7 @@ type (
 		Widening   string   `msgpack:"w,omitempty"` // id of the card to decide, where one is needed
 	}
 
-	// PolicyReq: Op is show, check, load, explain, cedar, sites (the named sets and their hosts), intercepted (of Cell: lines
+	// PolicyReq: Op is show, check, load, explain, cedar, intercepted (of Cell: lines
 	// "HOST:PORT why" of what its egress ends itself), methods (lines "vendor
 	// method" of those that are not off) or state. Lines of state are "policy DIGEST", "connector VENDOR DIGEST" of each
 	// description that calls are judged by, "dont-ask VENDOR WHERE", and "unasked VENDOR METHOD CLASS WHERE" of what changes

@@ -94,15 +94,26 @@ type (
 	MintResp struct {
 		Value []byte `msgpack:"v"`
 	}
-	// SurrogateReq is connector -> sentinel, verb surrogate: a fresh value of what was issued into the caller's cell.
+	// SurrogateReq is connector -> sentinel, verb surrogate: a fresh value of what was issued into the caller's cell. An empty name
+	// has listed what was issued there.
 	SurrogateReq struct {
 		Name string `msgpack:"n"`
 	}
 	SurrogateResp struct {
-		Value []byte `msgpack:"v"`
-		Unix  int64  `msgpack:"x,omitempty"` // when it ends, seconds; 0: with the issue
+		Value  []byte       `msgpack:"v"`
+		Unix   int64        `msgpack:"x,omitempty"` // when it ends, seconds; 0: with the issue
+		Issued []IssuedHere `msgpack:"i,omitempty"`
 	}
-	// PersonSurrogateReq is doorward -> sentinel, verb surrogate. Op is add (a widening), list or revoke. What add issues is
+	// IssuedHere is a custom surrogate as its cell sees it.
+	IssuedHere struct {
+		Name  string   `msgpack:"n"`
+		Hosts []string `msgpack:"h"`           // host:port or *.host:port
+		Place string   `msgpack:"p"`           // in words (Placement.Words)
+		Unix  int64    `msgpack:"x,omitempty"` // as of SurrogateResp
+		Err   *Error   `msgpack:"e,omitempty"` // why it cannot be used; nil: it can
+	}
+	// PersonSurrogateReq is doorward -> sentinel, verb surrogate. Op is check, add (a widening), list or revoke. check
+	// says whether add would be refused, but for the account, and changes nothing. What add issues is
 	// of the account of vendor `custom` with that name, with routes and placement as in Manifest (package manifest). Of list
 	// Name is where it begins: the Next of the page before.
 	PersonSurrogateReq struct {

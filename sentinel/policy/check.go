@@ -10,7 +10,7 @@ import (
 )
 
 // Check says, setting by setting, where a valid set does less than its words might promise: what does not cover
-// sensitive methods, and what the admin's limits hold back. Each note has its place.
+// sensitive methods, what the admin's limits hold back, and tables that say nothing. Each note has its place.
 func (s *Set) Check() []*Problem {
 	var out []*Problem
 	for _, c := range s.descs {
@@ -40,7 +40,11 @@ func (s *Set) Check() []*Problem {
 			out = append(out, note(o.mark, fmt.Sprintf("held back to %q by %s", x, LimitsFile)))
 		}
 	}
-	return append(out, s.checkSites()...)
+	out = append(append(out, s.checkSites()...), s.settings.empty...)
+	for _, l := range s.limits {
+		out = append(out, l.empty...)
+	}
+	return out
 }
 
 // checkSites says where a line about sites is held back by the limits, as a whole or for some of its hosts.

@@ -17,6 +17,8 @@ import (
 type Change struct {
 	Text   string
 	Widens bool // it lets something through that asked or was denied, or nobody can tell
+	// Surrogate and Route are what it is about, empty of all else; Route is empty where it is about all of them.
+	Surrogate, Route string
 }
 
 // Diff lists what takes effect otherwise under new than under old; old may be nil, the set that denies all. What
@@ -26,9 +28,12 @@ func Diff(old, new *Set) []Change {
 		old = &Set{settings: &settings{}, levels: map[string]map[string]methodLevel{}}
 	}
 	var out []Change
-	add := func(widens bool, format string, a ...any) {
-		out = append(out, Change{fmt.Sprintf(format, a...), widens})
+	of := func(surrogate, route string) adder {
+		return func(widens bool, format string, a ...any) {
+			out = append(out, Change{fmt.Sprintf(format, a...), widens, surrogate, route})
+		}
 	}
+	add := of("", "")
 	for _, vendor := range union(old.levels, new.levels) {
 		was, is := old.levels[vendor], new.levels[vendor]
 		for _, m := range union(was, is) {
@@ -40,7 +45,7 @@ func Diff(old, new *Set) []Change {
 		diffClass(vendor, old, new, add)
 	}
 	diffSites(old, new, add)
-	diffSurrogates(old, new, add)
+	diffSurrogates(old, new, of)
 	diffSpend("a cell", old.budget(Target{}).Cell, new.budget(Target{}).Cell, add)
 	diffNumbers(old, new, add)
 	for _, d := range union(setOf(old.settings.organisation), setOf(new.settings.organisation)) {

@@ -65,6 +65,8 @@ func holds(t *testing.T, s *Set) {
 		}
 	}
 	s.Check()
+	s.Idle(nil)
+	s.Idle(Issued{"chat": {"send"}})
 }
 
 func FuzzSettings(f *testing.F) {

@@ -37,6 +37,7 @@ type limits struct {
 	sites      siteRules
 	surrogates surrogateRules
 	budgets    budgets
+	empty      []*Problem  // tables that say nothing
 	changed    []*siteRule // sets that are not what they were when the policy was decided
 }
 
@@ -63,6 +64,7 @@ func parseLimits(b []byte, descs []*describe.Connector) (*limits, error) {
 	if err := f.walk(items); err != nil {
 		return nil, err
 	}
+	l.empty = empty(items)
 	return l, nil
 }
 

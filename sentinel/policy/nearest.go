@@ -6,14 +6,8 @@ import "slices"
 
 // meant completes a message about a wrong name: the nearest right one, or all of them where none is near.
 func meant(got string, names []string) string {
-	best, at := "", len(got)/3+2
-	for _, n := range names {
-		if d := distance(got, n); d < at {
-			best, at = n, d
-		}
-	}
-	if best != "" {
-		return "; did you mean \"" + best + "\"?"
+	if s := near(got, names); s != "" {
+		return s
 	}
 	if len(names) == 0 || len(names) > 12 {
 		return ""
@@ -29,6 +23,20 @@ func meant(got string, names []string) string {
 		s += " " + n
 	}
 	return s
+}
+
+// near is the nearest right name, or "".
+func near(got string, names []string) string {
+	best, at := "", len(got)/3+2
+	for _, n := range names {
+		if d := distance(got, n); d < at {
+			best, at = n, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return "; did you mean \"" + best + "\"?"
 }
 
 // distance is how many letters to insert, drop, change or swap with the next (optimal string alignment).

@@ -62,6 +62,7 @@ type settings struct {
 	sites        siteRules
 	surrogates   surrogateRules
 	budgets      budgets
+	empty        []*Problem // tables that say nothing
 }
 
 type connectorSettings struct {
@@ -102,6 +103,7 @@ func parseSettings(b []byte, descs []*describe.Connector) (*settings, error) {
 	if err := s.sites.whole(); err != nil {
 		return nil, err
 	}
+	s.empty = empty(items)
 	return s, nil
 }
 

@@ -53,6 +53,25 @@ event-create = "allow"
 	}
 }
 
+// TestCheckEmpty: a table that says nothing is noted, and loads as it did.
+func TestCheckEmpty(t *testing.T) {
+	s := mustSet(t, "\ufeff[site.\"a.example\"]\n[site.\"b.example\"]\n[site.\"b.example\".budget]\nrequests = 5\n[surrogate.bot]\n"+
+		"[surrogate.mail.route]\nsend = \"off\"\n[connector.github.method]\n[connector.dav]\nmethod = {}\n[site]\n[budget]\n",
+		LimitsFile, "[site.\"c.example\"]\n")
+	var got []string
+	for _, p := range s.Check() {
+		got = append(got, p.Error())
+	}
+	if want := []string{
+		`policy.toml:1:7: [site."a.example"] says nothing, so it changes nothing: it has no setting`,
+		`policy.toml:5:12: [surrogate."bot"] says nothing, so it changes nothing: it has no setting`,
+		`policy.toml:9:12: [connector."dav"] says nothing, so it changes nothing: it has no setting`,
+		`limits.toml:1:7: [site."c.example"] says nothing, so it changes nothing: it has no setting`,
+	}; !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
 func TestWidens(t *testing.T) {
 	forbid := `forbid (principal, action in Action::"github", resource) when { context.hour < 6 };`
 	for _, x := range []struct {

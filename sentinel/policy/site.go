@@ -89,6 +89,9 @@ type pattern struct {
 func parsePattern(s string) (pattern, error) {
 	wrong := func(why string) (pattern, error) { return pattern{}, fmt.Errorf("%q %s", clipped(s), why) }
 	host, p := strings.ToLower(s), pattern{}
+	if strings.ContainsAny(s, "/@?#") {
+		return wrong("is more than a host: leave scheme, user and path out")
+	}
 	if a, err := netip.ParseAddr(host); err == nil { // an IPv6 address has colons of its own
 		host, p.addr = "", a
 	} else if a, err := netip.ParseAddrPort(host); err == nil {

@@ -285,7 +285,12 @@ func TestWrongSites(t *testing.T) {
 		{"a key of a site", "[site.\"example.org\"]\nseting = \"allow\"", "", "", `policy.toml:2:1: unknown key "seting"; did you mean "setting"?`},
 		{"a choice", "[site.\"example.org\"]\nsetting = \"alow\"", "", "", `policy.toml:2:11: "alow" is no choice; did you mean "allow"?`},
 		{"without quotes", "[site.example.org]\nsetting = \"allow\"", "", "", `policy.toml:1:7: no site "example": its name stands in quotes`},
-		{"no name", "[site.\"exa_mple.org\"]\nsetting = \"allow\"", "", "", `policy.toml:1:7: no site "exa_mple.org" is no host`},
+		{"no name", "[site.\"exa_mple.org\"]\nsetting = \"allow\"", "", "", `policy.toml:1:7: site "exa_mple.org" is no host`},
+		{"a port", "[site.\"example.org:https\"]\nsetting = \"allow\"", "", "", `policy.toml:1:7: site "example.org:https" has no port of 1 to 65535`},
+		{"an address of the web", "[site.\"https://example.org\"]\nsetting = \"allow\"", "", "", `policy.toml:1:7: site "https://example.org" is more than a host: leave scheme`},
+		{"a path", "[site.\"example.org/x\"]\nsetting = \"allow\"", "", "", `policy.toml:1:7: site "example.org/x" is more than a host`},
+		{"a user", "[site.\"ada@example.org:443\"]\nsetting = \"allow\"", "", "", `policy.toml:1:7: site "ada@example.org:443" is more than a host`},
+		{"an address of the web in limits", "", `sites = ["https://example.org"]`, "", `nor a site: "https://example.org" is more than a host`},
 		{"twice", "[site.\"example.org\"]\nsetting = \"allow\"\n[site.\"EXAMPLE.org\"]\nsetting = \"off\"", "", "", `site "example.org" stands twice, see line 2`},
 		{"a permit alone", "[site.\"example.org\"]\npermit = [\"192.168.7.5:443\"]", "", "", `site "example.org" has a permit and no setting`},
 		{"a permit of a name", "[site.\"example.org\"]\nsetting = \"ask\"\npermit = [\"example.org:443\"]", "", "", `"example.org:443" is no address with its port`},
@@ -376,6 +381,43 @@ func TestSiteDiff(t *testing.T) {
 	}
 	if w := Widens(nil, mustSet(t, `sites = ["go"]`)); !slices.ContainsFunc(w, func(s string) bool { return strings.Contains(s, "sum.golang.org") }) {
 		t.Errorf("against nothing at all: %q", w)
+	}
+}
+
+// TestIdle: lines about what no cell has are noted, with what was probably meant; a change of those alone narrows nothing.
+func TestIdle(t *testing.T) {
+	issued := Issued{"bot": {"message-post", "messages"}, "mail": {"send"}}
+	for _, c := range []struct{ name, toml, limits, want string }{
+		{"a route", "[surrogate.bot.route]\nmesage-post = \"off\"\nmessages = \"ask\"\n", "",
+			`policy.toml:2:1: surrogate bot mesage-post = "off": no manifest issued as bot has a route mesage-post; did you mean "message-post"?`},
+		{"a route like none", "[surrogate.bot.route]\nx = \"off\"\n", "",
+			`policy.toml:2:1: surrogate bot x = "off": no manifest issued as bot has a route x; there are message-post, messages`},
+		{"a name", "[surrogate.bto.route]\nx = \"off\"\ny = \"off\"\n", "",
+			`policy.toml:2:1: surrogate bto x = "off": no surrogate of that name is issued into any cell; did you mean "bot"?`},
+		{"a name like none", "[surrogate.telephone]\nsetting = \"dont-ask\"\n", "",
+			`policy.toml:2:1: surrogate telephone setting = "dont-ask": no surrogate of that name is issued into any cell`},
+		{"in the limits", "", "[surrogate.bot.route]\nmesages = \"off\"\n",
+			`limits.toml:2:1: surrogate bot mesages = "off": no manifest issued as bot has a route mesages; did you mean "messages"?`},
+		{"those that there are", "[surrogate.mail]\nsetting = \"dont-ask\"\n[surrogate.mail.route]\nsend = \"off\"\n", "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got []string
+			s := mustSet(t, c.toml, LimitsFile, c.limits)
+			for _, p := range s.Idle(issued) {
+				got = append(got, p.Error())
+			}
+			if strings.Join(got, "\n") != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+			for _, ch := range Diff(mustSet(t, ""), s) {
+				if known := c.name == "those that there are"; issued.Meets(&ch) != (known || ch.Route == "messages" || ch.Route == "" && ch.Surrogate == "bot") {
+					t.Errorf("%+v", ch)
+				}
+			}
+		})
+	}
+	if !(Issued{}).Meets(&Change{}) {
+		t.Error("a change of something else is about nothing")
 	}
 }
 

@@ -3,7 +3,9 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -11,7 +13,7 @@ import (
 )
 
 // surrogateRules are what one file says of custom surrogates, by name. Which names and routes there are the file cannot know:
-// surrogates are issued into cells, with routes of their own. Of a name that nothing is issued under Set.Surrogates tells.
+// surrogates are issued into cells, with routes of their own. Of what is issued under no such name Set.Idle tells.
 type surrogateRules map[string]*surrogateRule
 
 type surrogateRule struct {
@@ -131,18 +133,50 @@ func (s *Set) SurrogateOff(name, route string) bool {
 	return offIn(s.settings.surrogates) || slices.ContainsFunc(s.limits, func(l *limits) bool { return offIn(l.surrogates) })
 }
 
-// Surrogates are the names of the surrogates that a line speaks of, each with its first line.
-func (s *Set) Surrogates() map[string]string {
-	out := map[string]string{}
-	for name, x := range s.settings.surrogates {
-		at := x.mark
-		for _, r := range x.routes {
-			if at.text == "" || r.mark.line < at.line {
-				at = r.mark
+// Issued are the surrogates that cells have, by name, each with the names of its routes.
+type Issued map[string][]string
+
+// Meets says whether a change is about something that there is. What is said of a surrogate or route that is not issued
+// narrows nothing; it still widens what may be issued later.
+func (i Issued) Meets(c *Change) bool {
+	routes, ok := i[c.Surrogate]
+	return c.Surrogate == "" || ok && (c.Route == "" || slices.Contains(routes, c.Route))
+}
+
+// Idle notes each line about a surrogate that is issued into no cell, or a route that no manifest has that it is issued with: the
+// file cannot know, and what is misspelt holds nothing back.
+func (s *Set) Idle(issued Issued) []*Problem {
+	var out []*Problem
+	add := func(m mark, format string, a ...any) {
+		if m.text != "" {
+			out = append(out, &Problem{m.file, m.line, m.col, m.text + ": " + fmt.Sprintf(format, a...)})
+		}
+	}
+	files := []surrogateRules{s.settings.surrogates}
+	for _, l := range s.limits {
+		files = append(files, l.surrogates)
+	}
+	for _, rules := range files {
+		for _, name := range union(rules, rules) {
+			x, has := rules[name], issued[name]
+			if has == nil {
+				m := x.mark
+				for _, r := range x.routes { // one note for all of them
+					if m.text == "" || r.mark.line < m.line {
+						m = r.mark
+					}
+				}
+				add(m, "no surrogate of that name is issued into any cell%s", near(name, slices.Sorted(maps.Keys(issued))))
+				continue
+			}
+			for _, route := range union(x.routes, x.routes) {
+				if !slices.Contains(has, route) {
+					add(x.routes[route].mark, "no manifest issued as %s has a route %s%s", name, route, meant(route, has))
+				}
 			}
 		}
-		out[name] = at.String()
 	}
+	slices.SortStableFunc(out, func(a, b *Problem) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
 	return out
 }
 
@@ -226,7 +260,7 @@ func (s *Set) effective(name, route string, unsaid level) (reads, changes level)
 
 // diffSurrogates compares what is said of surrogates: of each that a line of either names, of its routes that are named, and of
 // the others.
-func diffSurrogates(old, new *Set, add adder) {
+func diffSurrogates(old, new *Set, of func(surrogate, route string) adder) {
 	routes := map[string]map[string]bool{}
 	for _, s := range []*Set{old, new} {
 		all := []surrogateRules{s.settings.surrogates}
@@ -250,8 +284,8 @@ func diffSurrogates(old, new *Set, add adder) {
 			if route != "" {
 				words += " " + route
 			}
-			compare := func(what string, of func(*Set, level) level) {
-				low, high := [2]level{of(old, ask), of(new, ask)}, [2]level{of(old, allow), of(new, allow)}
+			compare := func(what string, at func(*Set, level) level) {
+				low, high := [2]level{at(old, ask), at(new, ask)}, [2]level{at(old, allow), at(new, allow)}
 				if low[0] == low[1] && high[0] == high[1] {
 					return
 				}
@@ -261,7 +295,7 @@ func diffSurrogates(old, new *Set, add adder) {
 					}
 					return low[i].String()
 				}
-				add(high[1] > low[0], "%s %s: %s, now %s", words, what, said(0), said(1))
+				of(name, route)(high[1] > low[0], "%s %s: %s, now %s", words, what, said(0), said(1))
 			}
 			compare("reads", func(s *Set, unsaid level) level { r, _ := s.effective(name, route, unsaid); return r })
 			compare("changes", func(s *Set, unsaid level) level { _, c := s.effective(name, route, unsaid); return c })

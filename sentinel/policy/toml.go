@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -90,6 +91,7 @@ func readTOML(file string, b []byte) ([]item, error) {
 	if err := shallow(file, b); err != nil {
 		return nil, err
 	}
+	b = bytes.TrimPrefix(b, []byte("\ufeff")) // some editors begin a file with it
 	// The decoder finds what the parser alone does not: keys that stand twice, tables that are redefined.
 	var whole map[string]any
 	if err := toml.Unmarshal(b, &whole); err != nil {

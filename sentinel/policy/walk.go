@@ -4,6 +4,7 @@ package policy
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -40,6 +41,24 @@ func (f *form) walk(items []item) error {
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// empty notes the tables of a connector, a site or a surrogate in which nothing is said.
+func empty(items []item) []*Problem {
+	var out []*Problem
+	for _, it := range items {
+		if len(it.path) != 2 || it.val != nil {
+			continue
+		}
+		table, name := it.path[0], it.path[1]
+		if !slices.ContainsFunc(items, func(x item) bool {
+			return x.val != nil && len(x.path) > 2 && x.path[0].text == table.text && x.path[1].text == name.text
+		}) {
+			out = append(out, &Problem{name.file, name.line, name.col,
+				fmt.Sprintf("[%s.%q] says nothing, so it changes nothing: it has no setting", table.text, clipped(name.text))})
+		}
+	}
+	return out
 }
 
 func (f *form) one(it item) error {
@@ -127,7 +146,7 @@ func (f *form) ofSite(it item) error {
 		return host.problem("no site %q: its name stands in quotes, as [site.\"example.org\"]", host.text)
 	}
 	if err != nil {
-		return host.problem("no site %v", err)
+		return host.problem("site %v", err)
 	}
 	switch {
 	case len(it.path) == 2:

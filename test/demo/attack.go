@@ -31,7 +31,7 @@ import (
 func (d *demo) stolen() error {
 	d.gh.Faults.Add(standin.Fault{Method: "GET", Path: "/user/repos", Times: 1, DelayMS: 3000})
 	args := []string{"github", "repos"}
-	prompt("agent$ connector", args, "the vendor is slow")
+	prompt(d.at(d.work)+" connector", args, "the vendor is slow")
 	done := make(chan error, 1)
 	go func() {
 		r, err := d.work.Connector(d.ctx, args...)

@@ -173,9 +173,17 @@ func (d *demo) close() {
 	d.dav.Close()
 }
 
+// at is the prompt of an agent, with the cell that it is in.
+func (d *demo) at(cell *world.Actor) string {
+	if cell == d.work {
+		return "agent@work$"
+	}
+	return "agent@home$"
+}
+
 // agent runs connector in a cell and prints what it prints.
 func (d *demo) agent(cell *world.Actor, want int, args ...string) (world.Result, error) {
-	prompt("agent$ connector", args, "")
+	prompt(d.at(cell)+" connector", args, "")
 	r, err := cell.Connector(d.ctx, args...)
 	return show(r, err, want)
 }
@@ -444,6 +452,7 @@ func (d *demo) steps() []step {
 			if _, err := d.human(0, "", "stop", "work"); err != nil {
 				return err
 			}
+			fmt.Println("  (this demo has no `cells`, the service that freezes what runs in a cell: hence \"not frozen\")")
 			if _, err := d.agent(d.work, 5, "result", d.last); err != nil {
 				return err
 			}

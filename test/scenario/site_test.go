@@ -255,10 +255,16 @@ func TestASiteThatAsks(t *testing.T) {
 	r.has(r.curl("http://198.18.0.1/").Stdout, "needs_approval", "doorward approve "+cards[0].ID, "asks.example")
 	r.has(r.curl("--include", fmt.Sprintf("http://asks.example:%d/", r.server.port)).Stdout, "403", "needs_approval",
 		"doorward approve "+cards[0].ID)
-	r.has(r.connector(r.work, 0, "inbox").Stdout, "site asks.example")
+	r.has(r.connector(r.work, 0, "inbox").Stdout, "connect to asks.example", "not kept")
+	doctor, err := r.work.Actor().Connector(r.ctx(), "doctor") // how it ends hangs on what else there is
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.has(doctor.Stdout, "refused asks.example", "needs_approval", "doorward approve "+cards[0].ID)
 	r.has(r.doorward(0, "show", cards[0].ID).Stdout, "connect to asks.example", "curl", "--grant until=7d", "not read by anybody")
 	res := r.doorward(0, "approve", cards[0].ID, "--yes")
 	r.has(res.Stdout, "is done", "grant ")
+	r.has(r.connector(r.work, 0, "result", cards[0].ID).Stderr, "connect to asks.example", "nothing was sent and nothing is kept")
 	r.goes("asks.example")
 
 	hang := r.hangs("asks.example")

@@ -73,7 +73,7 @@ func parseAnswer(b []byte) (a *answerHead, more bool, err error) {
 		case "grpc-encoding", "connect-content-encoding":
 			a.inner = strings.TrimPrefix(a.inner+","+value, ",")
 		case "content-type":
-			a.media = value
+			a.media = strings.TrimPrefix(a.media+","+value, ",")
 		case "connection":
 			if hasToken(value, "close") {
 				a.close = true

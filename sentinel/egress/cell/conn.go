@@ -308,7 +308,8 @@ func (k *conn) dial(t target, resp *wire.ConnectResp) (*net.TCPConn, *wire.Error
 		switch {
 		case errors.Is(err, guard.ErrRefused):
 			return nil, wire.Refuse(wire.CodeNotAllowed, t.host.String()+" has an address that must not be reached from here",
-				"a server on a private network has to be permitted with its address by the person")
+				"the person permits a server on a private network with its address: doorward surrogate add "+
+					"--permit IP:PORT, or permit of the site in policy.toml")
 		case errors.As(err, &unknown) && unknown.IsNotFound:
 			return nil, wire.Refuse(wire.CodeVendorDown, "there is no host "+t.host.String(), "")
 		}

@@ -90,13 +90,11 @@ func (x *h1) agree(f front) (agreed, *wire.Error) {
 	if !strings.HasPrefix(h.Target, "/") {
 		return a, wire.Refuse(wire.CodeUsage, "the target is no path", "")
 	}
-	if h.Host != "" {
-		said, err := guard.ParseAuthority(h.Host, x.s.to.port)
-		if e := same(x.s.to, "Host", said, err); e != nil {
-			return a, e
-		}
+	if h.Host == "" { // HTTP/1.0 may lack it; a server of many names would take it for another's
+		return a, wire.Refuse(wire.CodeUsage, "the request has no Host", "send it with that, or by HTTP/1.1")
 	}
-	return a, nil
+	said, err := guard.ParseAuthority(h.Host, x.s.to.port)
+	return a, same(x.s.to, "Host", said, err)
 }
 
 // requestOf is a head as it is judged.
@@ -281,7 +279,8 @@ func headOf(h *httpHead, r *request, v *verdict, hasQuery, told bool) []byte {
 		f := r.Fields[i]
 		name, value, _ := cutField(line)
 		switch {
-		case name == "proxy-connection", name == "proxy-authorization", name == "proxy-authenticate",
+		case v.scrub != nil && name == "accept-charset",
+			name == "proxy-connection", name == "proxy-authorization", name == "proxy-authenticate",
 			h.strip && (name == "upgrade" || name == "http2-settings"), told && name == "expect":
 			continue
 		case name == "connection" && h.strip:
@@ -303,6 +302,8 @@ func headOf(h *httpHead, r *request, v *verdict, hasQuery, told bool) []byte {
 			line = f.Name + ": " + narrowed(value)
 		case compressesMessages(name) && v.scrub != nil:
 			line = f.Name + ": identity"
+		case name == "accept" && v.scrub != nil:
+			line = f.Name + ": " + uncharted(f.Value)
 		case f.Value != value:
 			line = f.Name + ": " + f.Value
 		}
@@ -545,7 +546,7 @@ func (x *h1) final(up *upstream, h *httpHead, r *request, v *verdict, a *answerH
 // scrubbed brings an answer to a request that carried the credential, and takes that out of it. Its length is not known
 // beforehand then, so it goes in chunks.
 func (x *h1) scrubbed(b *body, h *httpHead, v *verdict, a *answerHead, res came) came {
-	zipped, e := searchable(a.coding, a.inner, a.status)
+	zipped, e := searchable(a.coding, a.media, a.inner, a.status)
 	if e != nil {
 		res.refused = e
 		return res

@@ -218,9 +218,15 @@ func (s *session) outH2(q *http.Request, r *request, v *verdict, hasQuery bool, 
 	if accept, ok := out.Header["Accept-Encoding"]; ok && v.scrub != nil {
 		out.Header["Accept-Encoding"] = []string{narrowed(strings.Join(accept, ","))}
 	}
-	for name := range out.Header {
-		if compressesMessages(name) && v.scrub != nil {
-			out.Header[name] = []string{"identity"}
+	if v.scrub != nil {
+		delete(out.Header, "Accept-Charset")
+		for i, accept := range out.Header["Accept"] {
+			out.Header["Accept"][i] = uncharted(accept)
+		}
+		for name := range out.Header {
+			if compressesMessages(name) {
+				out.Header[name] = []string{"identity"}
+			}
 		}
 	}
 	body.spend = s.spend
@@ -265,8 +271,8 @@ func (s *session) backH2(w http.ResponseWriter, resp *http.Response, v *verdict,
 	if v.scrub != nil && hasBody {
 		var e *wire.Error
 		inner := slices.Concat(resp.Header["Grpc-Encoding"], resp.Header["Connect-Content-Encoding"])
-		zipped, e = searchable(strings.Join(resp.Header["Content-Encoding"], ","), strings.Join(inner, ","), resp.StatusCode)
-		if e != nil {
+		if zipped, e = searchable(strings.Join(resp.Header["Content-Encoding"], ","), strings.Join(resp.Header["Content-Type"], ","),
+			strings.Join(inner, ","), resp.StatusCode); e != nil {
 			return e
 		}
 	}

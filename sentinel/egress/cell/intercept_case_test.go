@@ -15,6 +15,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -224,6 +225,33 @@ func TestSW06SW09Refusals(t *testing.T) {
 	// The control: the same request without what is wrong about it.
 	if status, _, _ := get(t, r.client(false), "GET", site("vendor-a.test", port)+"/", nil, "Authorization", "Bearer "+surrogateA); status != 200 || hits.Load() != 1 {
 		t.Errorf("the sound one: %d", status)
+	}
+}
+
+// SW-06: who sends a surrogate elsewhere, or none, is told which one belongs where.
+func TestSW06ThePlaceIsSaid(t *testing.T) {
+	r := newReader(t)
+	port := r.serveTLS(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it arrived") }), "vendor-a.test", "vendor-b.test")
+	place := wire.Placement{Kind: swap.Header, Name: "Authorization", Prefix: "Bot "}
+	r.reads("vendor-a.test", &place, func(c *wire.ConnectResp) { c.Surrogate = "helper" })
+	r.reads("vendor-b.test", nil)
+	for name, field := range map[string][2]string{
+		"none":           {"X-Other", "x"},
+		"another scheme": {"Authorization", "Bearer " + surrogateA},
+		"no scheme":      {"Authorization", surrogateA},
+		"another field":  {"X-Api-Key", surrogateA},
+	} {
+		_, body, _ := get(t, r.client(false), "GET", site("vendor-a.test", port)+"/", nil, field[0], field[1])
+		var e wire.Error
+		if err := json.Unmarshal([]byte(body), &e); err != nil || e.Code != wire.CodeBadSurrogate ||
+			!strings.Contains(e.Reason, `the place of helper is the header Authorization, behind "Bot "`) ||
+			!strings.Contains(e.Next, "`connector surrogate helper`") || strings.Contains(body, surrogateA) {
+			t.Errorf("%s: %s, %v", name, body, err)
+		}
+	}
+	if _, body, _ := get(t, r.client(false), "GET", site("vendor-b.test", port)+"/", nil, "Authorization", surrogateA); !strings.Contains(body,
+		"`connector surrogate` lists those that are issued") {
+		t.Errorf("where none is issued: %s", body)
 	}
 }
 

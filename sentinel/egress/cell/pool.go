@@ -499,7 +499,8 @@ func notReached(to guard.Authority, err error) *wire.Error {
 	switch {
 	case errors.Is(err, guard.ErrRefused):
 		return refuse(wire.CodeNotAllowed, "has an address that must not be reached from here",
-			"a server on a private network has to be permitted with its address by the person")
+			"the person permits a server on a private network with its address: doorward surrogate add "+
+				"--permit IP:PORT, or permit of the site in policy.toml")
 	case errors.As(err, &unknown) && unknown.IsNotFound:
 		return refuse(wire.CodeVendorDown, "does not exist", "")
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:

@@ -110,7 +110,15 @@ type verdict struct {
 	sent  wire.SentReq
 }
 
-const nextSurrogate = "send the surrogate that was issued for this site, from `connector surrogate`, in its place"
+// misplaced refuses a request whose surrogate is not where it belongs, and says where that is.
+func (s *session) misplaced(why string) *wire.Error {
+	name := s.resp.Surrogate
+	if name == "" {
+		name = "NAME"
+	}
+	return wire.Refuse(wire.CodeBadSurrogate, why+"; the place of "+name+" is "+s.resp.Credential.Words(),
+		"send what `connector surrogate "+name+"` prints there, and nowhere else")
+}
 
 // judge holds a request to what is known here, asks sentinel, and with its grant puts the credential in the surrogate's place of
 // r. Whoever gets a verdict calls settle.
@@ -154,8 +162,7 @@ func (s *session) decide(ctx context.Context, r *request) (*verdict, *refusal) {
 		req.Query = masked.Query
 		if masked.Path != r.Path {
 			if strings.Count(path, found.Surrogate) != 1 {
-				return nil, s.local(r, refuse(wire.Refuse(wire.CodeBadSurrogate, "the surrogate in the path is written in another form",
-					nextSurrogate)))
+				return nil, s.local(r, refuse(s.misplaced("the surrogate in the path is written in another form")))
 			}
 			req.Path = strings.Replace(path, found.Surrogate, wire.SurrogateMark, 1)
 		}
@@ -205,7 +212,8 @@ func (s *session) overrides(field string) bool {
 
 // late says that a field must not come behind a body: some servers put those fields among the head's, which was judged without.
 func (s *session) late(field string) bool {
-	return slices.Contains(once, wire.Spelling(field)) || s.overrides(field)
+	return slices.Contains(once, wire.Spelling(field)) || s.overrides(field) ||
+		s.resp.Credential != nil && swap.Key(field, *s.resp.Credential)
 }
 
 // bodiless are methods whose request has no body that means anything (RFC 9110 9.3). Some servers act on one all the same, and
@@ -232,7 +240,8 @@ func (s *session) surrogate(r *request) (*swap.Located, *refusal) {
 		if swap.Signed(r.Head) {
 			why = "signing is not supported here, and " + why
 		}
-		return nil, refuse(wire.Refuse(wire.CodeBadSurrogate, why, "ask the person to issue one for this site"))
+		return nil, refuse(wire.Refuse(wire.CodeBadSurrogate, why,
+			"`connector surrogate` lists those that are issued, and for which hosts; ask the person to issue one for this site"))
 	}
 	if s.clear {
 		return nil, refuse(wire.Refuse(wire.CodeBadSurrogate, "a surrogate is of use over TLS only", "use https"))
@@ -242,14 +251,13 @@ func (s *session) surrogate(r *request) (*swap.Located, *refusal) {
 	case err == nil:
 		return found, nil
 	case errors.Is(err, swap.ErrNone):
-		return nil, &refusal{wire.Refuse(wire.CodeBadSurrogate, "no surrogate on this request", nextSurrogate),
-			http.StatusUnauthorized, challenge(p)}
+		return nil, &refusal{s.misplaced("no surrogate on this request"), http.StatusUnauthorized, challenge(p)}
 	case errors.Is(err, swap.ErrSigned):
 		return nil, refuse(wire.Refuse(wire.CodeBadSurrogate,
 			"signing is not supported here: a signature made with a surrogate is not one of the credential",
 			"use a credential that is sent as it is"))
 	}
-	return nil, refuse(wire.Refuse(wire.CodeBadSurrogate, err.Error(), nextSurrogate))
+	return nil, refuse(s.misplaced(err.Error()))
 }
 
 // challenge is what a client is told in WWW-Authenticate (RFC 9110 11.6.1) of how to send a surrogate.
@@ -514,8 +522,47 @@ func untrue(name string) bool {
 	return false
 }
 
-// searchable says how a body can be searched that has a Content-Encoding: as it is, or unzipped. messages is the coding of those in it.
-func searchable(coding, messages string, code int) (zipped bool, e *wire.Error) {
+// uncharted is an Accept without wishes for an alphabet: an answer in one that cannot be searched is refused.
+func uncharted(accept string) string {
+	if !strings.Contains(strings.ToLower(accept), "charset") {
+		return accept
+	}
+	var out []string
+	for kind := range strings.SplitSeq(accept, ",") {
+		parts := slices.DeleteFunc(strings.Split(kind, ";"), func(p string) bool {
+			name, _, _ := strings.Cut(p, "=")
+			return strings.EqualFold(strings.TrimSpace(name), "charset")
+		})
+		out = append(out, strings.Join(parts, ";"))
+	}
+	return strings.Join(out, ",")
+}
+
+// charsets begin the names of those in which a byte of ASCII stands for itself, so that a credential in it can be found.
+var charsets = []string{"utf-8", "utf8", "us-ascii", "ascii", "iso-8859-", "iso8859-", "latin", "windows-125", "cp125", "windows-874",
+	"koi8-", "gb2312", "gbk", "gb18030", "big5", "euc-", "shift_jis", "shift-jis", "windows-31j", "macintosh", "tis-620"}
+
+// charset is what a Content-Type says of it that cannot be searched, or empty.
+func charset(media string) string {
+	for p := range strings.FieldsFuncSeq(media, func(r rune) bool { return r == ';' || r == ',' }) {
+		name, value, _ := strings.Cut(p, "=")
+		if !strings.EqualFold(strings.TrimSpace(name), "charset") {
+			continue
+		}
+		value = strings.ToLower(strings.Trim(strings.TrimSpace(value), `"'`))
+		if !slices.ContainsFunc(charsets, func(begin string) bool { return strings.HasPrefix(value, begin) }) {
+			return value[:min(len(value), 40)]
+		}
+	}
+	return ""
+}
+
+// searchable says how a body of that Content-Type can be searched that has a Content-Encoding: as it is, or unzipped. messages is the
+// coding of those in it.
+func searchable(coding, media, messages string, code int) (zipped bool, e *wire.Error) {
+	if c := charset(media); c != "" {
+		return false, unsearchable("text in " + c)
+	}
 	if messages != "" && !strings.EqualFold(strings.TrimSpace(messages), "identity") {
 		return false, unsearchable("its messages are compressed, which")
 	}

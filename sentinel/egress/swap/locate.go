@@ -92,14 +92,20 @@ var (
 		"x-goog-api-key"}
 )
 
+// Key says that a field of that name may be another credential than the one whose place is p.
+func Key(field string, p wire.Placement) bool {
+	name := wire.Spelling(field)
+	return slices.Contains(keyFields, name) || p.Kind == Header && name == wire.Spelling(p.Name)
+}
+
 // beside names what may be another credential in what is left of a head, or is "".
 func (l *Located) beside(rest Head) string {
 	own := ""
-	if l.place.Kind == Header || l.place.Kind == Query {
+	if l.place.Kind == Query {
 		own = wire.Spelling(l.place.Name)
 	}
 	for _, f := range rest.Fields {
-		if name := wire.Spelling(f.Name); slices.Contains(keyFields, name) || l.place.Kind == Header && name == own {
+		if Key(f.Name, l.place) {
 			return f.Name
 		}
 	}
@@ -120,13 +126,13 @@ func (l *Located) beside(rest Head) string {
 }
 
 func (l *Located) bad(why string) error {
-	return fmt.Errorf("find surrogate in %s: %s: %w", l.place.Kind, why, ErrSurrogate)
+	return fmt.Errorf("%w: %s", ErrSurrogate, why)
 }
 
 func (l *Located) inField(h Head) error {
 	name := "Authorization"
 	if l.place.Kind == Header {
-		if name = head.Canonical(l.place.Name); NeverHeader(name) {
+		if name = head.Canonical(l.place.Name); wire.NeverHeader(name) {
 			return l.bad("never a place for a credential")
 		}
 	}

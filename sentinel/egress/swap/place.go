@@ -42,27 +42,6 @@ const (
 	MaxSecret = 4 << 10
 )
 
-// never are header names that must not hold a credential: what negotiates, routes, conditions or frames comes back
-// transformed (Sec-WebSocket-Accept, ETag) and makes an oracle of it. Prefixes end in '-'.
-var never = []string{
-	"Accept", "Accept-", "Age", "Access-Control-", "Allow", "Alt-Svc", "Cache-Control", "Connection", "Content-", "Date",
-	"Depth", "Destination", "Digest", "Doorward-", "Etag", "Expect", "Expires", "Forwarded", "From", "Host",
-	"Http2-Settings", "If", "If-", "Keep-Alive", "Last-Modified", "Link", "Location", "Max-Forwards", "Origin", "Pragma",
-	"Prefer", "Priority", "Proxy-", "Range", "Referer", "Sec-", "Server", "Set-Cookie", "Set-Cookie2", "Te", "Trailer",
-	"Transfer-Encoding", "Upgrade", "Upgrade-Insecure-Requests", "User-Agent", "Vary", "Via", "Want-Digest", "Warning",
-	"X-Forwarded-", "X-Http-Method", "X-Http-Method-Override", "X-Method-Override",
-}
-
-// NeverHeader says that a header of this canonical name is no place for a credential.
-func NeverHeader(name string) bool {
-	for _, n := range never {
-		if name == n || strings.HasSuffix(n, "-") && strings.HasPrefix(name, n) {
-			return true
-		}
-	}
-	return false
-}
-
 // CheckPlace refuses a declaration that is no swap position, and a credential that would not stay in it: control
 // bytes anywhere (they would add a header), blanks at the ends, and outside ASCII where the place is a header.
 func CheckPlace(p wire.Placement, secret string) error {
@@ -89,7 +68,7 @@ func CheckPlace(p wire.Placement, secret string) error {
 		switch {
 		case !head.IsToken(p.Name):
 			return bad("no header name")
-		case NeverHeader(head.Canonical(p.Name)):
+		case wire.NeverHeader(head.Canonical(p.Name)):
 			return bad(head.Canonical(p.Name) + " is never a place for a credential")
 		case !head.IsValue(secret):
 			return bad("it has a byte that is not visible ASCII")
@@ -127,7 +106,7 @@ func Find(r *head.Request, p wire.Placement, surrogate string) error {
 		name, want := head.Canonical(p.Name), p.Prefix+surrogate
 		if p.Kind == Basic {
 			name = "Authorization"
-		} else if NeverHeader(name) {
+		} else if wire.NeverHeader(name) {
 			return bad("never a place for a credential")
 		}
 		got, err := r.Take(name)
