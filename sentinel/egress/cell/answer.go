@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 )
 
@@ -21,6 +22,7 @@ type answerHead struct {
 	status  int
 	length  int64 // of the body in bytes; -1 is chunked, -2 until the connection ends
 	coding  string
+	inner   string // coding of messages in the body
 	media   string
 	close   bool
 	size    int
@@ -68,6 +70,8 @@ func parseAnswer(b []byte) (a *answerHead, more bool, err error) {
 			codings++
 		case "content-encoding":
 			a.coding = strings.TrimPrefix(a.coding+","+value, ",")
+		case "grpc-encoding", "connect-content-encoding":
+			a.inner = strings.TrimPrefix(a.inner+","+value, ",")
 		case "content-type":
 			a.media = strings.TrimPrefix(a.media+","+value, ",")
 		case "connection":
@@ -134,6 +138,14 @@ func (a *answerHead) text(v *verdict, body bool, framing string) (text []byte, h
 	}
 	out = append(out, framing...)
 	return append(out, "\r\n"...), hits
+}
+
+// flags are those of the messages in it, where it is made of some.
+func (a *answerHead) flags() string {
+	if a.status != http.StatusOK {
+		return ""
+	}
+	return messageFlags(a.media)
 }
 
 type writerFunc func([]byte) error

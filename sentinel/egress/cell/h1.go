@@ -300,6 +300,8 @@ func headOf(h *httpHead, r *request, v *verdict, hasQuery, told bool) []byte {
 			}
 			accepts = true
 			line = f.Name + ": " + narrowed(value)
+		case compressesMessages(name) && v.scrub != nil:
+			line = f.Name + ": identity"
 		case name == "accept" && v.scrub != nil:
 			line = f.Name + ": " + uncharted(f.Value)
 		case f.Value != value:
@@ -431,6 +433,10 @@ func (x *h1) exchange(up *upstream, h *httpHead, r *request, v *verdict, b *body
 		v.sent.Err = e
 		x.answer(h, refuse(e), true)
 		return exchanged{}
+	case errors.Is(res.err, errMessage):
+		v.sent.Err = unsearchable("a message in it is compressed or none, which")
+		x.abort()
+		return exchanged{}
 	case res.err != nil:
 		v.sent.Err = wire.Refuse(wire.CodeVendorDown, "the server broke off inside its answer", "")
 		x.abort()
@@ -540,7 +546,7 @@ func (x *h1) final(up *upstream, h *httpHead, r *request, v *verdict, a *answerH
 // scrubbed brings an answer to a request that carried the credential, and takes that out of it. Its length is not known
 // beforehand then, so it goes in chunks.
 func (x *h1) scrubbed(b *body, h *httpHead, v *verdict, a *answerHead, res came) came {
-	zipped, e := searchable(a.coding, a.media, a.status)
+	zipped, e := searchable(a.coding, a.media, a.inner, a.status)
 	if e != nil {
 		res.refused = e
 		return res
@@ -558,7 +564,7 @@ func (x *h1) scrubbed(b *body, h *httpHead, v *verdict, a *answerHead, res came)
 	defer giveBack(bw)
 	_, err := bw.Write(text)
 	src := &contents{b: b, idle: bw.Flush}
-	in := searched{from: src, v: v, zipped: zipped, write: func(p []byte) error {
+	in := searched{from: src, v: v, zipped: zipped, flags: a.flags(), write: func(p []byte) error {
 		if !chunked {
 			_, err := bw.Write(p)
 			return err
@@ -659,18 +665,24 @@ func flow(to net.Conn, from *source, tell func(int) *wire.Error) error {
 	}
 }
 
+// messageRest is how long the end of a message waits for what may come behind it. That is a time, for every message, and not what
+// stands there: one that is held only where it may begin the credential tells whoever wrote into it that it does.
+const messageRest = 200 * time.Millisecond
+
+// errMessage is of an answer that says it is messages, and has one that is compressed or is none.
+var errMessage = errors.New("a message that cannot be searched")
+
 // searched copies the body of an answer that is searched for the credential.
 type searched struct {
 	from   io.Reader
 	v      *verdict
 	zipped bool
-	grpc   bool // messages that have to come whole: each is waited for
+	flags  string // of messages, where it is made of those
+	rests  bool   // a message is passed on whole when nothing comes behind it: it may be waited for
 	write  func([]byte) error
 }
 
 func (s *searched) copy() error {
-	stream := swap.NewStream(writerFunc(s.write), s.v.scrub, s.v.shown)
-	defer func() { s.v.sent.Swapped += stream.Hits }()
 	src := io.Reader(&counted{s.from, &s.v.sent.In})
 	if s.zipped {
 		z, err := unzip(src)
@@ -679,26 +691,61 @@ func (s *searched) copy() error {
 		}
 		src = z
 	}
+	var mu sync.Mutex // guards what follows, for a timer
+	stream := swap.NewStream(writerFunc(s.write), s.v.scrub, s.v.shown)
+	at := messages{flags: s.flags}
+	var whole time.Time // when a message ended behind which nothing has come
+	var timer *time.Timer
+	rest := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !whole.IsZero() && time.Since(whole) >= messageRest {
+			whole = time.Time{}
+			_ = stream.Flush() // the next write fails too
+		}
+	}
+	pass := func(p []byte) error {
+		mu.Lock()
+		defer mu.Unlock()
+		whole = time.Time{}
+		for ends := false; len(p) > 0; {
+			piece := p
+			if s.flags != "" {
+				if piece, ends = at.next(p); at.bad {
+					return errMessage
+				}
+			}
+			if _, err := stream.Write(piece); err != nil {
+				return fmt.Errorf("%w: %w", errClient, err)
+			}
+			if p = p[len(piece):]; len(p) == 0 && ends && s.rests {
+				if whole = time.Now(); timer == nil {
+					timer = time.AfterFunc(messageRest, rest)
+				} else {
+					timer.Reset(messageRest)
+				}
+			}
+		}
+		return nil
+	}
+	defer func() {
+		mu.Lock()
+		defer mu.Unlock()
+		whole = time.Time{} // nothing is written after
+		s.v.sent.Swapped += stream.Hits
+	}()
 	buf := many.Get().(*[manyBytes]byte)
 	defer many.Put(buf)
-	var at messages
 	for {
 		n, err := src.Read(buf[:])
-		for p := buf[:n]; len(p) > 0; {
-			piece, ends := p, false
-			if s.grpc {
-				piece, ends = at.next(p)
+		if n > 0 {
+			if err := pass(buf[:n]); err != nil {
+				return err
 			}
-			_, werr := stream.Write(piece)
-			if ends {
-				werr = errors.Join(werr, stream.Flush())
-			}
-			if werr != nil {
-				return fmt.Errorf("%w: %w", errClient, werr)
-			}
-			p = p[len(piece):]
 		}
 		if errors.Is(err, io.EOF) {
+			mu.Lock()
+			defer mu.Unlock()
 			return stream.Close()
 		}
 		if err != nil {
@@ -707,11 +754,13 @@ func (s *searched) copy() error {
 	}
 }
 
-// messages finds where those of gRPC end, each behind a byte and its length in four.
+// messages finds where those of gRPC and its like end, each behind a byte of flags and its length in four. bad is one with other flags.
 type messages struct {
-	head [5]byte
-	have int    // of head
-	left uint32 // of the message
+	flags string
+	bad   bool
+	head  [5]byte
+	have  int    // of head
+	left  uint32 // of the message
 }
 
 // next is the beginning of p that is of one message, and whether that ends there.
@@ -719,6 +768,7 @@ func (m *messages) next(p []byte) (piece []byte, ends bool) {
 	n := 0
 	if m.have < len(m.head) {
 		n = copy(m.head[m.have:], p)
+		m.bad = m.bad || strings.IndexByte(m.flags, m.head[0]) < 0
 		if m.have += n; m.have < len(m.head) {
 			return p[:n], false
 		}

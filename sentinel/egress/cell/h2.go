@@ -3,6 +3,7 @@
 package cell
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -10,9 +11,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptrace"
-	"net/textproto"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 
@@ -48,6 +48,7 @@ func (s *session) server(ln *oneConn, h http.Handler) *http.Server {
 		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, 0),
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerStream: streamWindow,
 			MaxReceiveBufferPerConnection: connWindow},
+		BaseContext: func(net.Listener) context.Context { return s.k.ctx }, // so that a cut ends each stream before it returns
 		ConnState: func(_ net.Conn, state http.ConnState) {
 			if state == http.StateClosed || state == http.StateHijacked {
 				ln.end()
@@ -106,10 +107,22 @@ func (s *session) stream(w http.ResponseWriter, q *http.Request) {
 		s.refuseH2(w, r, refuse(e))
 		return
 	}
-	gaveUp := true
+	gaveUp := false
 	defer func() { v.server.done(up, gaveUp) }()
-	out := s.outH2(q, r, v, hasQuery, body)
-	resp, err := up.RoundTrip(out.WithContext(httptrace.WithClientTrace(q.Context(), early(w, v))))
+	out, e := s.outH2(q, r, v, hasQuery, body)
+	if e == nil && s.k.isCut() {
+		e = wire.Refuse(wire.CodeRevoked, "the request was cut", "")
+	}
+	if e != nil {
+		up.Release()
+		v.sent.Err = e
+		s.refuseH2(w, r, refuse(e))
+		return
+	}
+	// A cut from here on cancels the context, which is looked at again before the first byte is written. What comes before the answer
+	// (103) goes nowhere: it would be passed on by the goroutine that reads for all streams of the server's connection.
+	gaveUp = true
+	resp, err := up.RoundTrip(out.WithContext(q.Context()))
 	v.sent.Left = true
 	if err != nil {
 		v.sent.Out = body.count()
@@ -128,7 +141,7 @@ func (s *session) stream(w http.ResponseWriter, q *http.Request) {
 	}
 	defer resp.Body.Close()
 	v.sent.Status = resp.StatusCode
-	err = s.backH2(w, resp, v, q.Method)
+	err = s.backH2(w, resp, v, r)
 	v.sent.Out = body.count()
 	var own *wire.Error
 	switch {
@@ -141,6 +154,10 @@ func (s *session) stream(w http.ResponseWriter, q *http.Request) {
 	default:
 		gaveUp = q.Context().Err() == nil
 		v.sent.Err = wire.Refuse(wire.CodeVendorDown, "the answer ended before its end", "")
+		if errors.Is(err, errMessage) {
+			v.sent.Err = unsearchable("a message in it is compressed or none, which")
+			v.server.feigns.Store(true)
+		}
 		panic(http.ErrAbortHandler) // resets the stream
 	}
 }
@@ -183,9 +200,9 @@ func (s *session) stands(q *http.Request, r *request) *refusal {
 	return nil
 }
 
-// outH2 is the request as it goes to the server.
-func (s *session) outH2(q *http.Request, r *request, v *verdict, hasQuery bool, body *held) *http.Request {
-	out := &http.Request{Method: q.Method, Host: q.Host, Header: http.Header{}, ContentLength: q.ContentLength, Trailer: q.Trailer,
+// outH2 is the request as it goes to the server, its head counted as spent.
+func (s *session) outH2(q *http.Request, r *request, v *verdict, hasQuery bool, body *held) (out *http.Request, spent *wire.Error) {
+	out = &http.Request{Method: q.Method, Host: q.Host, Header: http.Header{}, ContentLength: q.ContentLength, Trailer: q.Trailer,
 		URL: &url.URL{Scheme: "https", Host: s.to.String(), Opaque: r.Path, RawQuery: r.Query, ForceQuery: hasQuery}}
 	for _, f := range r.Fields {
 		out.Header[f.Name] = append(out.Header[f.Name], f.Value)
@@ -206,6 +223,11 @@ func (s *session) outH2(q *http.Request, r *request, v *verdict, hasQuery bool, 
 		for i, accept := range out.Header["Accept"] {
 			out.Header["Accept"][i] = uncharted(accept)
 		}
+		for name := range out.Header {
+			if compressesMessages(name) {
+				out.Header[name] = []string{"identity"}
+			}
+		}
 	}
 	body.spend = s.spend
 	body.touch = s.k.touch
@@ -216,21 +238,10 @@ func (s *session) outH2(q *http.Request, r *request, v *verdict, hasQuery bool, 
 	for _, f := range r.Fields {
 		n += len(f.Name) + len(f.Value)
 	}
-	_ = s.spend(n) // what is refused then is the next
-	return out
-}
-
-// early hands on what comes before an answer.
-func early(w http.ResponseWriter, v *verdict) *httptrace.ClientTrace {
-	return &httptrace.ClientTrace{Got1xxResponse: func(code int, fields textproto.MIMEHeader) error {
-		if code == http.StatusContinue {
-			return nil // said already, when the body was read
-		}
-		copyHeader(w.Header(), http.Header(fields), v, false)
-		w.WriteHeader(code)
-		clear(w.Header())
-		return nil
-	}}
+	if e := s.spend(n); e != nil {
+		return nil, e
+	}
+	return out, nil
 }
 
 // copyHeader gives an answer's fields to the client. searched says that its body was searched.
@@ -253,14 +264,15 @@ func copyHeader(to, from http.Header, v *verdict, searched bool) {
 }
 
 // backH2 brings the answer. A *wire.Error is one of which nothing has gone to the client.
-func (s *session) backH2(w http.ResponseWriter, resp *http.Response, v *verdict, method string) error {
-	hasBody := method != http.MethodHead && resp.StatusCode != http.StatusNoContent && resp.StatusCode != http.StatusNotModified &&
+func (s *session) backH2(w http.ResponseWriter, resp *http.Response, v *verdict, r *request) error {
+	hasBody := r.method != http.MethodHead && resp.StatusCode != http.StatusNoContent && resp.StatusCode != http.StatusNotModified &&
 		resp.ContentLength != 0
 	zipped := false
 	if v.scrub != nil && hasBody {
 		var e *wire.Error
+		inner := slices.Concat(resp.Header["Grpc-Encoding"], resp.Header["Connect-Content-Encoding"])
 		if zipped, e = searchable(strings.Join(resp.Header["Content-Encoding"], ","), strings.Join(resp.Header["Content-Type"], ","),
-			resp.StatusCode); e != nil {
+			strings.Join(inner, ","), resp.StatusCode); e != nil {
 			return e
 		}
 	}
@@ -288,8 +300,11 @@ func (s *session) backH2(w http.ResponseWriter, resp *http.Response, v *verdict,
 		return flush()
 	}
 	if v.scrub != nil {
-		in := searched{from: resp.Body, v: v, zipped: zipped, write: write,
-			grpc: strings.HasPrefix(resp.Header.Get("Content-Type"), "application/grpc")}
+		in := searched{from: resp.Body, v: v, zipped: zipped, write: write}
+		if resp.StatusCode == http.StatusOK {
+			in.flags = messageFlags(resp.Header.Get("Content-Type"))
+			in.rests = messageFlags(r.get("Content-Type")) != "" && resp.ContentLength < 0 && !v.server.feigns.Load()
+		}
 		if err := in.copy(); err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -503,6 +504,9 @@ func TestHT03LargeBodies(t *testing.T) {
 	r.reads("vendor-a.test", nil)
 	for _, h2 := range []bool{false, true} {
 		var most uint64
+		runtime.GC()
+		var before runtime.MemStats // what other tests left: a connection of HTTP/2 that has ended stays for half a minute
+		runtime.ReadMemStats(&before)
 		stop := make(chan struct{})
 		var watch sync.WaitGroup
 		watch.Go(func() {
@@ -525,8 +529,9 @@ func TestHT03LargeBodies(t *testing.T) {
 		n, err := io.Copy(io.Discard, resp.Body)
 		close(stop)
 		watch.Wait()
-		if err != nil || n != size || resp.Header.Get("X-Got") != fmt.Sprint(size) || most > 48<<20 {
-			t.Errorf("h2 %v: %d bytes back, %s there, %v; %d MiB in use", h2, n, resp.Header.Get("X-Got"), err, most>>20)
+		if err != nil || n != size || resp.Header.Get("X-Got") != fmt.Sprint(size) || most > before.HeapInuse+48<<20 {
+			t.Errorf("h2 %v: %d bytes back, %s there, %v; %d MiB in use, and %d before", h2, n, resp.Header.Get("X-Got"), err,
+				most>>20, before.HeapInuse>>20)
 		}
 		all := r.judged()
 		if q := all[len(all)-1]; len(q.Does) != 1 || !strings.HasPrefix(q.Does[0], "git push") {
@@ -983,6 +988,155 @@ func TestCutOfARequest(t *testing.T) {
 	}
 }
 
+// Downloads and uploads that nobody reads wait at whoever sends them, and do not hold up others over the same connection to the server.
+func TestUnreadBodies(t *testing.T) {
+	r := newReader(t)
+	var sent atomic.Int64
+	var mu sync.Mutex
+	from := map[string]bool{}
+	port := r.serveTLS(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		mu.Lock()
+		from[q.RemoteAddr] = true
+		mu.Unlock()
+		if q.Method == "POST" {
+			<-q.Context().Done()
+			return
+		}
+		if q.URL.Path == "/all" {
+			_, _ = io.CopyN(w, endless{}, 16<<20)
+			return
+		}
+		_, _ = io.Copy(w, tally{endless{}, &sent})
+	}), "vendor-a.test")
+	r.reads("vendor-a.test", nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	unread := func(clients, each int) {
+		t.Helper()
+		for range clients {
+			c := r.client(true)
+			c.Transport.(*http.Transport).HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10,
+				MaxReceiveBufferPerConnection: 1 << 20}
+			for range each {
+				q, _ := http.NewRequestWithContext(ctx, "GET", site("vendor-a.test", port)+"/unread", nil)
+				resp, err := c.Do(q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = resp.Body.Close() })
+			}
+		}
+		for was := int64(-1); was != sent.Load(); time.Sleep(time.Second) {
+			was = sent.Load()
+		}
+	}
+	unread(1, 15)
+	status, body, _ := get(t, r.client(true), "GET", site("vendor-a.test", port)+"/all", nil)
+	if status != 200 || len(body) != 16<<20 {
+		t.Errorf("another download: %d, %d bytes", status, len(body))
+	}
+	unread(2, 20)
+	mu.Lock()
+	defer mu.Unlock()
+	t.Logf("55 unread downloads over %d connections: %d MiB left the server", len(from), sent.Load()>>20)
+	if n := sent.Load(); n < 55*64<<10 || n > int64(len(from))*(answersWindow+24<<20) { // with what the kernel keeps
+		t.Errorf("%d bytes left the server", n)
+	}
+	var up atomic.Int64
+	for range 2 {
+		c := r.client(true)
+		for range 10 {
+			q, _ := http.NewRequestWithContext(ctx, "POST", site("vendor-a.test", port)+"/", tally{endless{}, &up})
+			go func() {
+				if resp, err := c.Do(q); err == nil {
+					_ = resp.Body.Close()
+				}
+			}()
+		}
+	}
+	for was := int64(-1); was != up.Load(); time.Sleep(time.Second) {
+		was = up.Load()
+	}
+	t.Logf("20 unread uploads: %d MiB left the clients", up.Load()>>20)
+	if n := up.Load(); n == 0 || n > 64<<20 {
+		t.Errorf("%d bytes left the clients", n)
+	}
+}
+
+// tally counts what is read.
+type tally struct {
+	io.Reader
+	n *atomic.Int64
+}
+
+func (c tally) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// What is cut in the moment before it would leave does not leave, and whatever it waits for ends before cut returns.
+func TestCutBeforeItLeaves(t *testing.T) {
+	for _, h2 := range []bool{false, true} {
+		r := newReader(t)
+		var came atomic.Int64
+		port := r.serveTLS(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { came.Add(1) }), "vendor-a.test")
+		r.reads("vendor-a.test", &bearerPlace)
+		url := site("vendor-a.test", port) + "/"
+		cut := func() {
+			if _, err := r.s.Cut(context.Background(), nil, &wire.GrantRef{Cell: "work"}); err != nil {
+				t.Error(err)
+			}
+		}
+		try := func() error {
+			q, _ := http.NewRequest("POST", url, strings.NewReader("x"))
+			q.Header.Set("Authorization", "Bearer "+surrogateA)
+			resp, err := r.client(h2).Do(q)
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			return err
+		}
+		if err := try(); err != nil || came.Load() != 1 { // control
+			t.Fatal(err)
+		}
+		var armed atomic.Bool
+		r.s.budget.mu.Lock()
+		r.s.budget.now = func() time.Time { // what counts bytes asks last
+			if armed.CompareAndSwap(true, false) {
+				cut()
+			}
+			return time.Now()
+		}
+		r.s.budget.mu.Unlock()
+		r.mu.Lock()
+		r.decide = func(*wire.RequestReq) error { armed.Store(true); return nil }
+		r.mu.Unlock()
+		for range 20 {
+			if try() == nil {
+				t.Errorf("h2 %v: it was answered", h2)
+			}
+		}
+		if n := came.Load(); n != 1 {
+			t.Errorf("h2 %v: %d requests left after their connection was cut", h2, n-1)
+		}
+		ended := make(chan error, 1)
+		resolve := r.s.Resolve
+		r.mu.Lock()
+		r.decide = nil
+		r.mu.Unlock()
+		r.s.Resolve = func(ctx context.Context, q *wire.ResolveReq) (*wire.ResolveResp, error) {
+			cut()
+			ended <- ctx.Err()
+			return resolve(ctx, q)
+		}
+		_ = try()
+		if <-ended == nil {
+			t.Errorf("h2 %v: after the cut it still waits", h2)
+		}
+	}
+}
+
 // Connections are not shared between credentials, and are used again by the same.
 func TestPoolIsOfOneCredential(t *testing.T) {
 	r := newReader(t)
@@ -1035,6 +1189,57 @@ func TestBudgetOfRequests(t *testing.T) {
 	for _, s := range r.judgedReports("vendor-b.test") {
 		if s.Out > 100000+2*manyBytes {
 			t.Errorf("%d bytes went", s.Out)
+		}
+	}
+}
+
+// The bytes of a request's head count, also where it has no body; what is refused for them leaves nothing reserved.
+func TestBudgetOfBytes(t *testing.T) {
+	for _, h2 := range []bool{false, true} {
+		r := newReader(t)
+		var mu sync.Mutex
+		got, from := 0, map[string]bool{}
+		port := r.serveTLS(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			got += len(q.URL.RawQuery)
+			from[q.RemoteAddr] = true
+		}), "vendor-a.test")
+		r.reads("vendor-a.test", nil, func(c *wire.ConnectResp) {
+			c.Budget = &wire.Budget{Site: wire.Spend{Out: 20000}, Cell: wire.Spend{Out: 20000}}
+		})
+		var ahead atomic.Int64
+		r.s.budget.mu.Lock()
+		r.s.budget.now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		r.s.budget.mu.Unlock()
+		c := r.client(h2)
+		ask := func() int {
+			status, _, _ := get(t, c, "GET", site("vendor-a.test", port)+"/?q="+strings.Repeat("x", 7000), nil)
+			return status
+		}
+		went := 0
+		for range 260 { // more than the streams that a server gives
+			switch status := ask(); {
+			case status == 200:
+				went++
+			case status != 429:
+				t.Fatalf("h2 %v: %d", h2, status)
+			}
+		}
+		if went < 2 || got > 20000+7100 {
+			t.Errorf("h2 %v: %d requests went, with %d bytes", h2, went, got)
+		}
+		for _, s := range r.judgedReports("vendor-a.test") {
+			if s.Err != nil && s.Left {
+				t.Errorf("h2 %v: it is said to have left: %+v", h2, s)
+			}
+		}
+		ahead.Store(int64(2 * time.Hour))
+		if status := ask(); status != 200 {
+			t.Errorf("h2 %v: two hours later: %d", h2, status)
+		}
+		if h2 && len(from) != 1 {
+			t.Errorf("%d connections were made", len(from))
 		}
 	}
 }
@@ -1346,10 +1551,11 @@ func TestAMessageIsNotHeldBack(t *testing.T) {
 	r := newReader(t)
 	next := make(chan struct{})
 	message := func(s string) string { return "\x00\x00\x00\x00" + string(rune(len(s))) + s }
+	ends := []string{", they say", "", ", " + realA[:9], ", " + surrogateA[:9]} // one of them could go on as the credential
 	port := r.serveTLS(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		w.Header().Set("Content-Type", "application/grpc+proto")
-		for range 3 {
-			_, _ = io.WriteString(w, message("it is "+realA+", they say"))
+		for _, end := range ends {
+			_, _ = io.WriteString(w, message("it is "+realA+end))
 			w.(http.Flusher).Flush()
 			<-next // which the client lets go when it has the message
 		}
@@ -1357,13 +1563,14 @@ func TestAMessageIsNotHeldBack(t *testing.T) {
 	r.reads("vendor-a.test", &bearerPlace)
 	q, _ := http.NewRequest("POST", site("vendor-a.test", port)+"/s/m", strings.NewReader(""))
 	q.Header.Set("Authorization", "Bearer "+surrogateA)
+	q.Header.Set("Content-Type", "application/grpc")
 	resp, err := r.client(true).Do(q)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	want := strings.Replace(message("it is "+realA+", they say"), realA, surrogateA, 1) // which in life is as long
-	for range 3 {
+	for _, end := range ends {
+		want := strings.Replace(message("it is "+realA+end), realA, surrogateA, 1) // which in life is as long
 		b := make([]byte, len(want))
 		if _, err := io.ReadFull(resp.Body, b); err != nil || string(b) != want {
 			t.Fatalf("%q, %v", b, err)
@@ -1372,11 +1579,116 @@ func TestAMessageIsNotHeldBack(t *testing.T) {
 	}
 }
 
+// A server whose messages would come compressed is told not to, and where it does all the same, or does not say so, nothing arrives.
+func TestCompressedMessages(t *testing.T) {
+	r := newReader(t)
+	port := r.serveTLS(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		msg, flag, h := []byte("metadata: authorization: "+q.Header.Get("Authorization")), byte(0), w.Header()
+		h.Set("Content-Type", q.Header.Get("Content-Type"))
+		accepts, says := "Grpc-Accept-Encoding", "Grpc-Encoding"
+		if strings.Contains(q.Header.Get("Content-Type"), "connect") {
+			accepts, says = "Connect-Accept-Encoding", "Connect-Content-Encoding"
+		}
+		if strings.Contains(q.Header.Get(accepts), "gzip") || q.URL.Path != "/asks" {
+			if q.URL.Path != "/silent" {
+				h.Set(says, "gzip")
+			}
+			var b bytes.Buffer
+			z := gzip.NewWriter(&b)
+			_, _ = z.Write(msg)
+			_ = z.Close()
+			msg, flag = b.Bytes(), 1
+		}
+		_, _ = w.Write(append(binary.BigEndian.AppendUint32([]byte{flag}, uint32(len(msg))), msg...))
+		h.Set(http.TrailerPrefix+"Grpc-Status", "0")
+	}), "vendor-a.test", "vendor-b.test")
+	r.reads("vendor-a.test", &bearerPlace)
+	r.reads("vendor-b.test", nil)
+	for _, h2 := range []bool{false, true} {
+		for _, media := range []string{"application/grpc", "application/grpc+proto", "application/grpc-web+proto", "application/connect+json"} {
+			ask := func(name, path string) (string, error) {
+				q, _ := http.NewRequest("POST", site(name, port)+path, strings.NewReader("\x00\x00\x00\x00\x00"))
+				q.Header.Set("Content-Type", media)
+				q.Header.Set("Grpc-Accept-Encoding", "gzip")
+				q.Header.Set("Connect-Accept-Encoding", "br, gzip")
+				if name == "vendor-a.test" {
+					q.Header.Set("Authorization", "Bearer "+surrogateA)
+				}
+				resp, err := r.client(h2).Do(q)
+				if err != nil {
+					return "", err
+				}
+				defer resp.Body.Close()
+				b, err := io.ReadAll(resp.Body)
+				if resp.Header.Get(ErrorHeader) != "" {
+					return "", errors.New(resp.Header.Get(ErrorHeader))
+				}
+				return string(b), err
+			}
+			if got, err := ask("vendor-a.test", "/asks"); err != nil || got == "" || got[0] != 0 || !strings.HasSuffix(got, "Bearer "+surrogateA) {
+				t.Errorf("h2 %v, %s: %q, %v", h2, media, got, err)
+			}
+			for _, path := range []string{"/says", "/silent"} {
+				if got, err := ask("vendor-a.test", path); got != "" || err == nil {
+					t.Errorf("h2 %v, %s%s: %q, %v", h2, media, path, got, err)
+				}
+			}
+			if got, err := ask("vendor-b.test", "/asks"); err != nil || got == "" || got[0] != 1 { // control: where nothing is searched
+				t.Errorf("h2 %v, %s without a surrogate: %q, %v", h2, media, got, err)
+			}
+		}
+	}
+}
+
+// A client whose words an answer repeats cannot have the credential in it taken for the end of one message and the beginning of the
+// next, so that the halves would pass.
+func TestABorderInsideTheCredential(t *testing.T) {
+	r := newReader(t)
+	half := len(realA) / 2
+	port := r.serveTLS(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		b, _ := io.ReadAll(q.Body)
+		w.Header().Set("Content-Type", q.Header.Get("Content-Type"))
+		all := string(b) + "\nAuthorization: " + q.Header.Get("Authorization")
+		if q.URL.Path == "/slow" {
+			_, _ = io.WriteString(w, all[:len(all)-len(realA)+half])
+			w.(http.Flusher).Flush()
+			time.Sleep(3 * messageRest)
+			all = all[len(all)-len(realA)+half:]
+		}
+		_, _ = io.WriteString(w, all)
+	}), "vendor-a.test")
+	r.reads("vendor-a.test", &bearerPlace)
+	start := string(binary.BigEndian.AppendUint32([]byte{0}, uint32(len("\nAuthorization: Bearer ")+half)))
+	echoed := func(media, path string) (string, error) {
+		q, _ := http.NewRequest("POST", site("vendor-a.test", port)+path, strings.NewReader(start))
+		q.Header.Set("Content-Type", media)
+		q.Header.Set("Authorization", "Bearer "+surrogateA)
+		resp, err := r.client(true).Do(q)
+		if err != nil {
+			return "", err
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		return string(b), err
+	}
+	if got, err := echoed("text/plain", "/slow"); err != nil || got != start+"\nAuthorization: Bearer "+surrogateA { // control
+		t.Errorf("as text: %q, %v", got, err)
+	}
+	// The first that is slow shows what came before: nothing was behind it for long. From then on the server is believed no more.
+	for i, path := range []string{"/slow", "/", "/slow"} {
+		got, err := echoed("application/grpc", path)
+		if err == nil || strings.Contains(got, realA[half:]) || i > 0 && strings.Contains(got, realA[half/2:half]) {
+			t.Errorf("%d, as messages: %q, %v", i, got, err)
+		}
+	}
+}
+
 func TestWhereMessagesEnd(t *testing.T) {
 	b := []byte("\x00\x00\x00\x00\x02ab\x01\x00\x00\x00\x00\x00\x00\x00\x00\x01c")
 	want := []string{"\x00\x00\x00\x00\x02ab", "\x01\x00\x00\x00\x00", "\x00\x00\x00\x00\x01c"}
 	for size := 1; size <= len(b); size++ {
-		var m messages
+		m := messages{flags: "\x00\x01"}
 		var got []string
 		piece := ""
 		for rest := b; len(rest) > 0; {

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -35,6 +36,11 @@ const (
 	maxAnswerHead = 256 << 10        // bytes of an answer's head
 	speaksTime    = time.Hour        // that a server is believed to speak what it spoke
 	maxSpeaks     = 4096
+	// What of answers over HTTP/2 waits here for clients that do not read: of a request, and of all over one connection to a server.
+	// The first comes once in a round trip, so it bounds how fast a download is; the second is so much more that few unread ones do
+	// not hold up the others.
+	answerWindow  = 1 << 20
+	answersWindow = 32 << 20
 	protocolH1    = "http/1.1"
 	protocolH2    = "h2"
 	sessionsKept  = 16 // TLS sessions of a key
@@ -57,6 +63,7 @@ type server struct {
 	permits []netip.AddrPort
 	tls     *tls.Config
 	dialer  *guard.Dialer
+	feigns  atomic.Bool // an answer of it said that it was messages, and was not
 
 	mu   sync.Mutex // guards what follows
 	idle []*upstream
@@ -287,9 +294,10 @@ func (s *server) dial(ctx context.Context, protocols ...string) (*upstream, *str
 		return newUpstream(c, sock), nil, nil
 	}
 	t := &http.Transport{
-		DialTLSContext:         func(context.Context, string, string) (net.Conn, error) { return c, nil },
-		Protocols:              new(http.Protocols),
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 30 * time.Second},
+		DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return c, nil },
+		Protocols:      new(http.Protocols),
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, MaxReceiveBufferPerStream: answerWindow,
+			MaxReceiveBufferPerConnection: answersWindow},
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: maxAnswerHead,
 	}

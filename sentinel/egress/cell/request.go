@@ -516,6 +516,29 @@ func narrowed(accept string) string {
 	return "identity"
 }
 
+// compressesMessages says that a field names the codings that single messages of an answer may have: gRPC's and Connect's are
+// compressed apart from what Accept-Encoding says.
+func compressesMessages(name string) bool {
+	return strings.EqualFold(name, "Grpc-Accept-Encoding") || strings.EqualFold(name, "Connect-Accept-Encoding")
+}
+
+// messageFlags gives the first bytes that a message may have in a body of that Content-Type, which is empty where it is not one of
+// messages: gRPC's, gRPC-Web's with its trailers, Connect's with its end. None of them says that a message is compressed. What
+// gRPC-Web sends as text is searched as text.
+func messageFlags(media string) string {
+	media, _, _ = strings.Cut(media, ";")
+	media, _, _ = strings.Cut(strings.ToLower(strings.TrimSpace(media)), "+")
+	switch media {
+	case "application/grpc":
+		return "\x00"
+	case "application/grpc-web":
+		return "\x00\x80"
+	case "application/connect":
+		return "\x00\x02"
+	}
+	return ""
+}
+
 // ours says that an answer's field is one of Doorward's own, which no server may say.
 func ours(name string) bool { return len(name) >= 9 && strings.EqualFold(name[:9], "Doorward-") }
 
@@ -563,10 +586,14 @@ func charset(media string) string {
 	return ""
 }
 
-// searchable says how a body of that Content-Type can be searched that has a Content-Encoding: as it is, or unzipped.
-func searchable(coding, media string, code int) (zipped bool, e *wire.Error) {
+// searchable says how a body of that Content-Type can be searched that has a Content-Encoding: as it is, or unzipped. messages is the
+// coding of those in it.
+func searchable(coding, media, messages string, code int) (zipped bool, e *wire.Error) {
 	if c := charset(media); c != "" {
 		return false, unsearchable("text in " + c)
+	}
+	if messages != "" && !strings.EqualFold(strings.TrimSpace(messages), "identity") {
+		return false, unsearchable("its messages are compressed, which")
 	}
 	switch strings.ToLower(strings.TrimSpace(coding)) {
 	case "", "identity":

@@ -36,7 +36,8 @@ func (x *Stream) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// Flush passes on what is held, where the bytes themselves say that something ends there: a form that goes on behind it is none.
+// Flush passes on what is held, where something ends: a form that goes on behind it is not found. Whether it is called must not
+// depend on what is held, which is why it does not look whether that could go on.
 func (x *Stream) Flush() error {
 	_, err := x.scan(x.held, len(x.held), true)
 	x.held = x.held[:0]
