@@ -329,7 +329,7 @@ func (t *txn) join(id, actor string) (Call, error) {
 // Approval is a person's yes.
 type Approval struct {
 	ID      string
-	By      string // "person:UID" or the passkey's name
+	By      string // "person:UID" or "passkey:NAME"
 	Hash    string // what the yes is over; must be the call's
 	Scope   string // once, session, until, standing
 	Grant   *Grant // what the yes grants beyond this call; nil for once

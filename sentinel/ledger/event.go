@@ -24,7 +24,7 @@ const (
 // Event is one entry of the record. It must not hold a credential, a surrogate or a result.
 type Event struct {
 	Type    string // what happened: one of the words below or the caller's own, [a-z-]
-	Actor   string // who did it: "cell:NAME", "person:UID", "worker:VENDOR", "authd", "egress", "sentinel"
+	Actor   string // who did it: "cell:NAME", "person:UID", "passkey:NAME", "worker:VENDOR", "authd", "egress", "sentinel"
 	Cell    string // whose it is, if it is a cell's
 	Session string
 	Call    string // id of the call that it belongs to, if any
