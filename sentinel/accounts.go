@@ -156,6 +156,7 @@ func (s *Sentinel) giveCheckpoint(note []byte) {
 // authdGone: the link is down, so authd has voided every grant. What was released is known here, since authd writes it
 // on the link before it answers egress.
 func (s *Sentinel) authdGone() {
+	s.passes.forget("")
 	s.mu.Lock()
 	s.instance = ""
 	var all []*live

@@ -296,13 +296,13 @@ type connections struct {
 	named  map[string]map[string]bool // by cell: what was refused to it since, and is listed
 	since  time.Time
 	given  map[string]map[string]*given // by cell and id: connections that were allowed
-	before map[string]bool              // reports that are counted already, by egress's number: of this window and the last
-	last   map[string]bool
+	before map[string]*told             // reports that were told already, with their lines: of this window and the last
+	last   map[string]*told
 }
 
 func newConnections() *connections {
 	return &connections{open: map[likeness]*alike{}, told: map[toldKey]*told{}, given: map[string]map[string]*given{},
-		before: map[string]bool{}}
+		before: map[string]*told{}}
 }
 
 // maxNamed is how many different refusals of one cell are listed in the time of one line: the record's sums have room for

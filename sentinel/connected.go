@@ -76,9 +76,8 @@ func (s *Sentinel) connSent(cell string, req *wire.SentReq) (durable func(contex
 	if req.Conn == "" { // refused by egress itself, before sentinel was asked
 		return func(ctx context.Context) error { return s.connRefused(ctx, cell, req) }, nil
 	}
-	first := false // and not told before
-	summed := s.add(toldKey{"egress", cell, req.Conn}, fmt.Sprintf("%s/%d", short(req.Instance), req.Seq), func(t *told, fresh bool) {
-		first = true
+	k, id := toldKey{"egress", cell, req.Conn}, fmt.Sprintf("%s/%d", short(req.Instance), req.Seq)
+	sum := func(t *told, fresh bool) {
 		if fresh {
 			t.Type, t.Subject, t.Details = ledger.EvSent, short(req.Host), &sentSum{Host: short(req.Host)}
 		}
@@ -88,12 +87,15 @@ func (s *Sentinel) connSent(cell string, req *wire.SentReq) (durable func(contex
 		if req.Err != nil {
 			sum.Err = short(string(req.Err.Code))
 		}
-	})
-	if !first || !refusedThere(req) {
-		return summed, nil
 	}
-	return func(ctx context.Context) error {
-		return errors.Join(s.connRefused(ctx, cell, req), summed(ctx))
+	if !refusedThere(req) || s.conns.toldBefore(k, id) {
+		return s.add(k, id, sum), nil
+	}
+	return func(ctx context.Context) error { // what cannot be recorded is not counted either: it is told again
+		if err := s.connRefused(ctx, cell, req); err != nil {
+			return err
+		}
+		return s.add(k, id, sum)(ctx)
 	}, nil
 }
 
@@ -122,14 +124,11 @@ func (s *Sentinel) issueReleased(req *wire.ReleasedReq) (durable func(context.Co
 	})
 }
 
-// add adds a report to its line, unless it was added before: id is who tells it's own number of it. It returns what waits until
-// the line is durable.
+// add adds a report to its line, unless that line has it: id is who tells it's own number of it. It returns what waits until the line
+// is durable.
 func (s *Sentinel) add(k toldKey, id string, sum func(t *told, fresh bool)) (durable func(context.Context) error) {
 	t := s.conns.tell(k, id, func(t *told) { time.AfterFunc(reportsWait, func() { s.writeTold(k, t) }) }, sum)
 	return func(ctx context.Context) error {
-		if t == nil {
-			return nil // it is on record
-		}
 		select {
 		case <-t.done:
 		case <-ctx.Done():
@@ -147,7 +146,7 @@ func (s *Sentinel) connRefused(ctx context.Context, cell string, req *wire.SentR
 		detail = short(req.Method) + ": " + detail
 	}
 	what := strings.Join([]string{req.Conn, host, r.Reason, detail}, " ")
-	if s.conns.mayName(cell, what) && s.mayRecord(netAllowance(cell), connectCost) {
+	if s.conns.mayName(cell, what) && s.mayRecord(netAllowance(cell), connectCost+recorded(detail)+recorded(r.Next)) {
 		r.Call, r.Host, r.Detail = req.Conn, host, detail
 	}
 	return s.ledgerError(s.ledger.Refused(ctx, r))
@@ -156,25 +155,53 @@ func (s *Sentinel) connRefused(ctx context.Context, cell string, req *wire.SentR
 // maxBefore is how many reports are remembered in case they are repeated, twice.
 const maxBefore = 4096
 
-// tell adds a report up. It is nil where that was told before and is on record. begin is called for the first of a line.
+// holding is the line that has a report, which may not be durable yet; nil: none, or it could not be written, so that the report
+// counts as not told. Precondition: c.mu is held.
+func (c *connections) holding(k toldKey, id string) *told {
+	t := c.before[reportID(k, id)]
+	if t == nil {
+		t = c.last[reportID(k, id)]
+	}
+	if t == nil {
+		return nil
+	}
+	select {
+	case <-t.done:
+		if t.err != nil {
+			return nil
+		}
+	default:
+	}
+	return t
+}
+
+func reportID(k toldKey, id string) string { return k.actor + "/" + k.cell + "/" + id }
+
+func (c *connections) toldBefore(k toldKey, id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.holding(k, id) != nil
+}
+
+// tell adds a report up and returns its line, which is the one of before where it was told before. begin is called for the first of
+// a line.
 func (c *connections) tell(k toldKey, id string, begin func(*told), sum func(t *told, fresh bool)) *told {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if t := c.holding(k, id); t != nil {
+		return t
+	}
 	t := c.told[k]
-	id = k.actor + "/" + k.cell + "/" + id
-	if c.before[id] || c.last[id] {
-		return t // perhaps it is in that one, and not durable yet
-	}
-	if len(c.before) >= maxBefore {
-		c.before, c.last = map[string]bool{}, c.before
-	}
-	c.before[id] = true
 	fresh := t == nil
 	if fresh {
 		t = &told{Event: ledger.Event{Actor: k.actor, Cell: k.cell, Call: k.of}, done: make(chan struct{})}
 		c.told[k] = t
 		begin(t)
 	}
+	if len(c.before) >= maxBefore {
+		c.before, c.last = map[string]*told{}, c.before
+	}
+	c.before[reportID(k, id)] = t
 	sum(t, fresh)
 	return t
 }

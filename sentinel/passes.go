@@ -5,6 +5,7 @@ package sentinel
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/doorward/doorward/internal/wire"
@@ -31,6 +32,8 @@ type passKey struct {
 
 // pass is a grant at authd, of which uses are left.
 type pass struct {
+	void atomic.Bool // authd has ended it
+
 	mu       sync.Mutex // guards what follows, and is held while authd is asked
 	grant    string
 	left     int
@@ -76,15 +79,15 @@ func (p *passes) of(k passKey) *pass {
 func (p *passes) forget(cell string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for k := range p.list {
+	for k, x := range p.list {
 		if cell == "" || k.cell == cell {
+			x.void.Store(true)
 			delete(p.list, k)
 		}
 	}
 }
 
-// passTo returns a grant at authd with a use for one request of a cell, with what was issued for its target; alone: and with no other
-// use.
+// passTo returns a grant at authd of which one use is this request's, for what was issued for its target. With alone it has no other.
 func (s *Sentinel) passTo(ctx context.Context, is *issued, target policy.Target, alone bool) (string, error) {
 	acc, err := s.usable(is)
 	if err != nil {
@@ -100,7 +103,7 @@ func (s *Sentinel) passTo(ctx context.Context, is *issued, target policy.Target,
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	again := time.Since(p.made) < passFor
-	if p.left > 0 && again && p.account == accountValue(&acc) && p.instance == instance {
+	if p.left > 0 && again && !p.void.Load() && p.account == accountValue(&acc) && p.instance == instance {
 		p.left--
 		return p.grant, nil
 	}

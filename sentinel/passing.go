@@ -26,7 +26,7 @@ func (p *passing[V]) put(now ledger.Moment, key []byte, v V, until ledger.Moment
 	if p.all == nil {
 		p.all = map[[sha256.Size]byte]passed[V]{}
 	}
-	for len(p.all) >= p.most {
+	for len(p.all) > 0 && len(p.all) >= p.most {
 		var first [sha256.Size]byte
 		end := ledger.Moment{}
 		for k, e := range p.all {

@@ -344,12 +344,44 @@ func TestPasses(t *testing.T) {
 			}
 		},
 		"another authd": func() { s.instance = "another" },
+		"a link that broke": func() {
+			instance := s.instance
+			s.authdGone()
+			s.instance = instance
+		},
 	} {
 		old := read()
 		end()
 		if now := read(); now == old {
 			t.Errorf("after %s the same grant is given", what)
 		}
+	}
+}
+
+// TestAReportThatIsNotWritten counts as not told: whoever told it hears so, tells it again, and it is in another line then. Until its
+// line is durable, and after, a repeat waits for that very line.
+func TestAReportThatIsNotWritten(t *testing.T) {
+	c, k := newConnections(), toldKey{"authd", "work", "issue"}
+	sums := 0
+	tell := func() *told { return c.tell(k, "1", func(*told) {}, func(*told, bool) { sums++ }) }
+	end := func(x *told, err error) {
+		delete(c.told, k)
+		x.err = err
+		close(x.done)
+	}
+	first := tell()
+	delete(c.told, k) // it is being written
+	if again := tell(); again != first || sums != 1 {
+		t.Errorf("a repeat while it is written is in another line, or counted: %d", sums)
+	}
+	end(first, errors.New("the disk is full"))
+	second := tell()
+	if second == first || sums != 2 {
+		t.Errorf("what could not be written is not counted anew: %d", sums)
+	}
+	end(second, nil)
+	if again := tell(); again != second || sums != 2 || !c.toldBefore(k, "1") {
+		t.Errorf("what is written is counted again: %d", sums)
 	}
 }
 

@@ -64,7 +64,7 @@ func (s *Sentinel) webDecide(ctx context.Context, c *daemon.Call, req *wire.WebD
 			r.Outcomes = append(r.Outcomes, wire.WebOutcome{Err: asError(s.log, err)})
 			continue
 		}
-		r.Outcomes = append(r.Outcomes, wire.WebOutcome{State: got.State, Grant: got.Grant})
+		r.Outcomes = append(r.Outcomes, wire.WebOutcome{State: got.State, Grant: got.Grant, Err: got.Err})
 	}
 	return r, nil
 }

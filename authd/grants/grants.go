@@ -332,9 +332,9 @@ func (g *grant) resolved(entry int, account *store.Account) wire.ResolveResp {
 	}
 }
 
-// ResolveIssued answers the egress of a cell for the one request of a grant with an issue, and ends the grant, also where the
-// surrogate is none of the issue's. cell is as the kernel named that egress. minted says whether a surrogate of that digest lives; it
-// is asked under the table's lock. As with Resolve, the credential is for the caller to add.
+// ResolveIssued answers the egress of a cell for one request, which takes a use of a grant with an issue, also where the surrogate
+// is none of the issue's; with the last use the grant ends. cell is as the kernel named that egress. minted says whether a surrogate of
+// that digest lives; it is asked under the table's lock. As with Resolve, the credential is for the caller to add.
 func (t *Table) ResolveIssued(
 	now Now, cell string, req wire.ResolveReq, account *store.Account, minted func(*store.Issue, surrogate.Digest) bool,
 ) (wire.ResolveResp, error) {

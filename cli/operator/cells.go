@@ -211,17 +211,34 @@ func cells() ([]wire.CellState, error) {
 	return pages(wire.PathCellsPerson, "list", from, func(r *wire.CellsResp) ([]wire.CellState, string) { return r.Cells, r.Next })
 }
 
-// noteCell remarks that no cell has that name, as far as cells says. Who names one that is to come does so on purpose.
+// noteFor is how long a remark about a cell's name may take: what it is beside is done, and must not wait for a daemon that is down.
+const noteFor = time.Second
+
+// noteCell remarks that no cell has that name, as far as cells says, and says it soon. Who names one that is to come does so on purpose.
 func (a *app) noteCell(name string) {
-	all, err := cells()
-	if err != nil || a.json || slices.ContainsFunc(all, func(c wire.CellState) bool { return c.Name == name }) {
+	if a.json {
 		return
 	}
-	var names []string
-	for _, c := range all {
-		names = append(names, c.Name)
+	names := make(chan []string, 1)
+	go func() {
+		defer close(names)
+		all, err := cells()
+		if err != nil {
+			return
+		}
+		var list []string
+		for _, c := range all {
+			list = append(list, c.Name)
+		}
+		names <- list
+	}()
+	select {
+	case list, said := <-names:
+		if said && !slices.Contains(list, name) {
+			a.note("no cell " + quote(name) + " is configured here or runs; " + meant("", name, list) + "doorward cell list")
+		}
+	case <-time.After(noteFor):
 	}
-	a.note("no cell " + quote(name) + " is configured here or runs; " + meant("", name, names) + "doorward cell list")
 }
 
 // stateOf says a cell's state and who froze it.

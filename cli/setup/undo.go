@@ -348,14 +348,19 @@ func (u *undoing) stop(ctx context.Context) error {
 // unwall lets go of the walls, which the kernel then forgets.
 func (u *undoing) unwall() error {
 	for _, at := range u.walls {
-		if err := unix.Unmount(at, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		var err error
+		for err == nil { // once is not enough where two runs mounted one over the other
+			err = unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		}
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) { // nothing is mounted there any more
+			err = nil
+		}
+		if err == nil && filepath.Base(filepath.Dir(at)) == "netns" { // a file that was made to mount a network on
+			err = gone(os.Remove(at))
+		}
+		if err != nil {
 			return wire.Refuse(wire.CodeUnavailable, fmt.Sprintf("let go of %s: %v", at, err),
 				"umount -l "+at+"; then the same command again")
-		}
-		if filepath.Base(filepath.Dir(at)) == "netns" { // a file that was made to mount a network on
-			if err := gone(os.Remove(at)); err != nil {
-				return err
-			}
 		}
 	}
 	return nil

@@ -91,6 +91,7 @@ type (
 	WebDecided struct {
 		Outcomes []WebOutcome `msgpack:"o" json:"outcomes"`
 	}
+	// WebOutcome with a State and an Err: it was decided, and did not come to what it was for.
 	WebOutcome struct {
 		State State  `msgpack:"s,omitempty" json:"state,omitempty"`
 		Grant string `msgpack:"g,omitempty" json:"grant,omitempty"`

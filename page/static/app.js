@@ -14,6 +14,7 @@ const status = document.getElementById("status");
 let invitation = null; // of the enrolment link: {id, code, key}; the code is nowhere else
 let current = null; // {id} of the card that is shown
 let turn = 0; // counts views, so that what arrives late for an earlier one is dropped
+let asking = new AbortController(); // of what the passkey is asked in this view
 let unwatch = null;
 
 /** takeLink takes an enrolment out of the address, at once: the bar, the history and a screenshot shall not have the code. */
@@ -49,6 +50,7 @@ function failed(e) {
 
 /** act runs what a button does, with the buttons off meanwhile. */
 async function act(doing, what) {
+  const mine = turn;
   const buttons = Array.from(main.querySelectorAll("button:not(:disabled)"));
   buttons.forEach((b) => { b.disabled = true; });
   main.querySelectorAll("[role=alert]").forEach((a) => a.remove());
@@ -57,6 +59,7 @@ async function act(doing, what) {
     await what();
   } catch (e) {
     say("");
+    if (mine !== turn && !e.here) return e.name === "AbortError" ? undefined : say(shown(e.message || String(e))); // its view is gone
     if (e.code === "no_session") return signIn();
     const cancelled = e.name === "NotAllowedError" || e.name === "AbortError";
     main.append(trouble(cancelled ? new Error("Your passkey did not confirm. Nothing was done.") : e));
@@ -64,9 +67,16 @@ async function act(doing, what) {
   buttons.forEach((b) => { b.disabled = false; });
 }
 
+/** leave ends what the view before was about: nothing of it is signed any more. */
+function leave() {
+  asking.abort();
+  asking = new AbortController();
+  return ++turn;
+}
+
 async function route() {
   takeLink();
-  const mine = ++turn;
+  const mine = leave();
   const at = new URLSearchParams(location.hash.slice(1));
   const name = at.has("card") ? "card" : at.keys().next().value || "pending";
   current = null;
@@ -115,7 +125,7 @@ function signIn() {
   unwatch = null;
   nav.hidden = true;
   current = null;
-  turn++;
+  leave();
   show("Sign in", heading("Sign in"), el("p", {}, "Your passkey shows you what waits. Deciding asks for it again, each time."),
     el("div", { class: "actions" }, button("Sign in with a passkey", () => act("Confirm with your passkey.", async () => {
       const first = await ask("login");
@@ -123,9 +133,9 @@ function signIn() {
       if (!equal(made, bytes(first.challenge)) || first.rp !== location.hostname) {
         throw new Refused("What this page was asked to sign is no sign-in. It was not signed.");
       }
-      const assertion = await passkey.sign(made, first.rp, first.allow);
+      const assertion = await passkey.sign(made, first.rp, first.allow, asking.signal);
       const r = await ask("login", { nonce: first.nonce, assertion: base64(assertion) });
-      say(r.name ? `Signed in as ${r.name}.` : "Signed in.");
+      say(r.name ? shown(`Signed in as ${r.name}.`) : "Signed in.");
       await route();
     }), "main")));
 }
@@ -230,26 +240,37 @@ function choices(offer) {
 const soon = 30; // seconds before an offer's end from which it is asked for again
 
 function decide(offer, choose) {
+  const mine = turn;
+  const signal = asking.signal;
+  // Only what stands on the screen is signed: what approvals holds back until another card does is dropped.
+  const still = () => { if (mine !== turn) throw new Refused("You have left what this was about. Nothing was decided."); };
   return act("Confirm with your passkey.", async () => {
     const choice = choose();
     if (offer.spent || offer.expires - Date.now() / 1000 < soon) {
       const now = await fetchOffer(offer.card.id);
+      still();
       if (now.card.hash !== offer.card.hash || now.card.state !== "parked") {
         await route();
-        throw new Refused("It has changed since you opened it. Read it again.");
+        throw Object.assign(new Refused("It has changed since you opened it. Read it again."), { here: true });
       }
       Object.assign(offer, now, { card: offer.card, spent: false }); // what was read is what is decided on
     }
     const item = { nonce: bytes(offer.nonce), decision: decision(offer, choice), expires: offer.expires };
-    const assertion = await passkey.sign(await challenge([item]), offer.rp, offer.allow);
+    const what = await challenge([item]);
+    still();
+    const assertion = await passkey.sign(what, offer.rp, offer.allow, signal);
+    still();
     offer.spent = true; // it counts once, whatever comes of it
     const r = await ask("decide", {
       items: [{ id: offer.card.id, nonce: offer.nonce, decision: base64(item.decision) }], assertion: base64(assertion),
     });
     const o = r.outcomes?.[0] || {};
-    if (o.error) throw Object.assign(new Error(o.error.reason), o.error);
-    current = null;
-    location.hash = "#pending";
+    if (o.error && !o.state) throw Object.assign(new Error(o.error.reason), o.error);
+    if (mine === turn) {
+      current = null;
+      location.hash = "#pending";
+    }
+    if (o.error) return say(shown(`Approved, and it is ${o.state}: ${o.error.reason} ${o.error.next || ""}`));
     say(choice.approve ? (o.grant ? "Approved, and allowed ahead." : "Approved.") : choice.stop ? "Denied, and the session is stopped." : "Denied.");
   });
 }
@@ -292,7 +313,7 @@ async function past(mine) {
 }
 
 function told(report) {
-  say((report.lines || []).join("; ") || "Done.");
+  say((report.lines || []).length ? shown(report.lines.join("; ")) : "Done.");
 }
 
 async function stop(mine) {

@@ -31,8 +31,8 @@ export async function make(options) {
 }
 
 /** sign has a passkey sign a challenge and returns the assertion's JSON as bytes. Without ids any passkey of this page may. */
-export async function sign(challenge, rp, ids) {
-  const c = await navigator.credentials.get({ publicKey: {
+export async function sign(challenge, rp, ids, signal) {
+  const c = await navigator.credentials.get({ signal, publicKey: {
     challenge, rpId: rp, allowCredentials: credentials(ids), userVerification: "required", timeout: patience,
   } });
   const r = c.response;

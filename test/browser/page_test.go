@@ -584,6 +584,40 @@ func TestWhatChangedIsReadAgain(t *testing.T) {
 	})
 }
 
+// A decision ends with the view that it was pressed in: an offer that is held back until another call is on the screen has nothing
+// signed. Control: the same, with the view still there, is decided.
+func TestADecisionEndsWithItsView(t *testing.T) {
+	for _, leaves := range []bool{true, false} {
+		r := newRig(t)
+		other := card("c2")
+		other.Title = "Open another issue"
+		r.cards, r.life = []wire.Card{card("c1"), other}, time.Second // so it is asked for again
+		b := r.enrolled(t, 1280, 900)
+		b.press("Open an issue")
+		b.sees("Approve once")
+		stall := make(chan struct{})
+		r.with(func() { r.life, r.stall = time.Minute, map[string]chan struct{}{"show": stall} })
+		b.press("Approve once")
+		for waiting := true; waiting; time.Sleep(10 * time.Millisecond) {
+			r.with(func() { waiting = r.stall["show"] != nil })
+		}
+		if leaves {
+			b.eval(`location.hash = "#card=c2"`, nil)
+			b.sees("Open another issue")
+			close(stall)
+			b.sees("You have left what this was about.")
+		} else {
+			close(stall)
+			b.sees("Approved.")
+		}
+		r.with(func() {
+			if (len(r.decided) == 0) != leaves {
+				t.Errorf("it was left %t: %+v", leaves, r.decided)
+			}
+		})
+	}
+}
+
 // With a keyboard alone, and for who hears the page: the focus goes to what is new, everything that can be used has a name.
 func TestByKeyboardAndScreenReader(t *testing.T) {
 	r := newRig(t)

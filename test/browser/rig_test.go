@@ -279,6 +279,7 @@ type standIn struct {
 	decided    []wire.Decision
 	asked      []string // verbs, and what of them
 	life       time.Duration
+	stall      map[string]chan struct{} // by verb: holds its next answer until it is closed
 	news       chan struct{}
 	events     []wire.Event
 }
@@ -344,6 +345,12 @@ var notSignedIn = wire.Refuse(wire.CodeNoSession, "not signed in", "")
 func answer[Req, Resp any](s *standIn, name string, f func(*Req) (*Resp, error)) daemon.Verb {
 	return daemon.On(name, peer.Daemon("approvals"), func(_ context.Context, _ *daemon.Call, req *wire.WebReq[Req]) (*Resp, error) {
 		s.mu.Lock()
+		if stall := s.stall[name]; stall != nil { // as who holds approvals can have it
+			delete(s.stall, name)
+			s.mu.Unlock()
+			<-stall
+			s.mu.Lock()
+		}
 		defer s.mu.Unlock()
 		if name != "login" && name != "enrol" && (s.session == nil || string(req.Session) != string(s.session)) {
 			return nil, notSignedIn
