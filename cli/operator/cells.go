@@ -219,26 +219,15 @@ func (a *app) noteCell(name string) {
 	if a.json {
 		return
 	}
-	names := make(chan []string, 1)
-	go func() {
-		defer close(names)
-		all, err := cells()
-		if err != nil {
-			return
-		}
-		var list []string
-		for _, c := range all {
-			list = append(list, c.Name)
-		}
-		names <- list
-	}()
-	select {
-	case list, said := <-names:
-		if said && !slices.Contains(list, name) {
-			a.note("no cell " + quote(name) + " is configured here or runs; " + meant("", name, list) + "doorward cell list")
-		}
-	case <-time.After(noteFor):
+	r, err := askWithin[wire.CellsResp](noteFor, wire.PathCellsPerson, "list", from(""))
+	if err != nil || r.Next != "" || slices.ContainsFunc(r.Cells, func(c wire.CellState) bool { return c.Name == name }) {
+		return
 	}
+	var names []string
+	for _, c := range r.Cells {
+		names = append(names, c.Name)
+	}
+	a.note("no cell " + quote(name) + " is configured here or runs; " + meant("", name, names) + "doorward cell list")
 }
 
 // stateOf says a cell's state and who froze it.
