@@ -52,6 +52,9 @@ type invitation struct {
 
 // approverRows are all approvers, by name.
 func (s *Sentinel) approverRows() ([]approverRow, error) {
+	if err := s.takeBackOlder(s.lifetime); err != nil {
+		return nil, err
+	}
 	var out []approverRow
 	for _, v := range s.ledger.Settings(approverKey) {
 		if len(v.Value) == 0 {
@@ -259,18 +262,32 @@ func (s *Sentinel) removeApprover(ctx context.Context, name, by, why string) err
 	return s.ledgerError(err)
 }
 
-// voidApprovers takes all of them back: an older record may have one that was removed since, or an older counter of one.
+// voidApprovers takes all of them back: an older record may have one that was removed since, or an older counter of one. Until that is
+// on record none counts.
 func (s *Sentinel) voidApprovers(ctx context.Context, why string) {
-	all, err := s.approverRows()
-	if err != nil {
+	s.web.older.Store(&why)
+	if err := s.takeBackOlder(ctx); err != nil {
 		s.log.Error("approvers of an older record are not taken back; none counts", "err", err.Error())
-		return
 	}
-	for i := range all {
-		if err := s.removeApprover(ctx, all[i].Name, "sentinel", why); err != nil {
-			s.log.Error("an approver of an older record is not taken back", "name", all[i].Name, "err", err.Error())
+}
+
+// takeBackOlder does what voidApprovers could not do yet. It goes by the keys: a row need not be one that can be read.
+func (s *Sentinel) takeBackOlder(ctx context.Context) error {
+	why := s.web.older.Load()
+	if why == nil {
+		return nil
+	}
+	for _, v := range s.ledger.Settings(approverKey) {
+		name := strings.TrimPrefix(v.Key, approverKey)
+		if len(v.Value) == 0 {
 			continue
 		}
-		s.log.Warn("an approver is taken back; enrol again", "name", all[i].Name, "why", why)
+		s.web.end(name)
+		if err := s.ledger.PutSetting(ctx, v.Key, nil, "sentinel", map[string]string{"why": *why, "offers": offersVoid}); err != nil {
+			return fmt.Errorf("take approver %s of an older record back: %w", quote(name), err)
+		}
+		s.log.Warn("an approver is taken back; enrol again", "name", name, "why", *why)
 	}
+	s.web.older.CompareAndSwap(why, nil)
+	return nil
 }

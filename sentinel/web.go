@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -48,6 +49,8 @@ type web struct {
 	card   *ecdsa.PrivateKey // signs cards
 	public []byte            // its public half, an uncompressed point, which the enrolment's link carries to the browser
 	login  []byte            // keys the MACs of login's nonces
+
+	older atomic.Pointer[string] // why approvers of an older record are still to be taken back; nil: none are
 
 	keys sync.Mutex // held from reading who may decide, or a passkey's counter, to writing it
 

@@ -946,6 +946,13 @@ func TestAnOlderRecordHasNoApprovers(t *testing.T) {
 	if _, ok := s.viewer(b.session); !ok {
 		t.Error("control: nothing was put back, and the session ended")
 	}
+	// A row that cannot be read keeps no other from being taken back.
+	if err := s.ledger.PutSetting(t.Context(), approverKey+"aaa", []byte("garbled"), "sentinel", nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.approverRows(); err == nil {
+		t.Error("control: it can be read")
+	}
 	s.compare(t.Context(), newerCheckpoint(t, 500))
 	if rows, err := s.approverRows(); err != nil || len(rows) != 0 {
 		t.Errorf("%+v, %v", rows, err)

@@ -16,7 +16,8 @@ func ForIssue(b []byte) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	if name := m.Placement.Name; m.Placement.Kind == "header" && (strings.EqualFold(name, "Cookie") || wire.NeverHeader(name)) {
+	if name := m.Placement.Name; m.Placement.Kind == "header" && (strings.EqualFold(name, "Cookie") || wire.NeverHeader(name) ||
+		Override(name)) {
 		return nil, &Problem{Text: "the header " + name + " is no place for a credential: servers or what is between read it as " +
 			"something else; name the one that the vendor documents, as Authorization"}
 	}

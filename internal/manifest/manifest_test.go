@@ -536,7 +536,7 @@ func TestNotes(t *testing.T) {
 
 // TestForIssue: what is issued goes on loading, and what authd or egress would refuse is not issued.
 func TestForIssue(t *testing.T) {
-	for _, name := range []string{"Host", "cookie", "Content-Type", "content-length", "X-Forwarded-For", "TE", "Accept"} {
+	for _, name := range []string{"Host", "cookie", "Content-Type", "content-length", "X-Forwarded-For", "TE", "Accept", "X-Host", "X-Original-Key"} {
 		text := []byte(strings.Replace(bot, "Authorization", name, 1))
 		parse(t, string(text))
 		m, err := ForIssue(text)
