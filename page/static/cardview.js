@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// A card in full, in a list, and in the record.
+
+import { bytes } from "/verify.js";
+import { el, heading, left, shown, warned, when, whole } from "/view.js";
+
+const reach = (r) => ({ "": "Only you see it.", none: "Only you see it.", people: "The people named in it see it.",
+  space: "Members of the place see it.", public: "Anyone may see it." })[r || ""] || `Who sees it: ${r}.`;
+const kinds = { read: "It reads.", write: "It changes something.", destructive: "It deletes something." };
+const size = (n) => (n < 10000 ? `${n} bytes` : `${Math.round(n / 1000)} kB`);
+const hex = (data) => Array.from(typeof data === "string" ? bytes(data) : data || [], (b) => b.toString(16).padStart(2, "0")).join("");
+const rows = (pairs, kind) => el("dl", { class: kind }, pairs.map(([k, v]) => [el("dt", {}, k), el("dd", {}, v)]).flat());
+
+const field = (f) => [shown(f.label), (f.values || []).map((v) => [/\n/.test(v) ? whole(v) : el("div", {}, shown(v)), warned(v)]).flat()];
+
+/** card is what a person decides on, of an offer that verify.js has opened. */
+export function card(c) {
+  const main = (c.fields || []).filter((f) => f.main);
+  const others = (c.fields || []).filter((f) => !f.main);
+  const first = (f) => f.startsWith("first time");
+  return [
+    heading(c.title),
+    c.state === "parked" ? "" : el("p", { class: "note" }, "This is ", shown(c.state), ": there is nothing to decide any more. ",
+      c.error ? shown(c.error.reason) : ""),
+    (c.facts || []).filter(first).map((f) => el("p", { class: "warn" }, el("strong", {}, shown(f)))),
+    main.length ? rows(main.map(field), "first") : "",
+    others.length ? rows(others.map(field)) : "",
+    (c.facts || []).filter((f) => !first(f)).map((f) => el("p", { class: "note" }, shown(f), warned(f))),
+    c.kind === "call" ? el("p", {}, kinds[c.class] || "", " ", reach(c.reach)) : "",
+    (c.bodies || []).length ? el("h2", {}, "Content") : "",
+    (c.bodies || []).map(body),
+    el("h2", {}, "Who asks"),
+    rows([
+      c.cell && ["Cell", shown(c.cell)],
+      c.session && ["Session", [shown(c.session), c.attended ? ", somebody sits at it" : ", nobody sits at it"]],
+      c.connector && ["With", [shown(`${c.connector} ${c.method || ""}`), c.account ? [", account ", shown(c.account)] : ""].flat()],
+      c.made && ["Asked", when(c.made)],
+      c.state === "parked" && c.expires && ["Without an answer", `it is refused ${left(c.expires)}`],
+    ].filter(Boolean)),
+    (c.labels || []).map((l) => el("p", { class: "note" }, "It has read what is ", shown(l.label), ": ", shown(l.why),
+      l.unix ? ` (${when(l.unix)})` : "")),
+    c.reason ? el("p", {}, "You are asked because ", shown(c.reason)) : "",
+    el("details", {}, el("summary", {}, "For comparing"), rows([
+      ["Number", shown(c.id)], c.mark && ["Mark", shown(c.mark)], ["SHA-256", el("span", { class: "text" }, hex(c.hash))],
+      (c.policies || []).length && ["Policy", c.policies.map((p) => el("div", {}, shown(p)))],
+    ].filter(Boolean))),
+  ].flat().filter(Boolean);
+}
+
+/** body is one body or file, built when it is opened. */
+function body(b) {
+  const d = el("details", {}, el("summary", {}, shown(b.name || "File"), ` (${size(b.size)}`, b.media ? [", ", shown(b.media)] : "", ")"));
+  d.addEventListener("toggle", () => d.append(
+    b.cut ? el("p", { class: "warn" }, el("strong", {}, "Not all of it is shown.")) : "",
+    b.text ? whole(b.text) : "", ...warned(b.text || ""),
+    el("p", { class: "soft text" }, `SHA-256 ${hex(b.sha256)}`),
+  ), { once: true });
+  return d;
+}
+
+/** entry is one of the record's, of which an agent may have chosen any word. */
+export function entry(e) {
+  const about = [["Cell", e.cell], ["Session", e.session], ["By", e.actor], ["About", e.subject]].filter(([, v]) => v);
+  return el("li", {}, el("div", {}, el("strong", {}, shown(e.type)), ` ${when(Date.parse(e.time) / 1000)}`),
+    rows(about.map(([k, v]) => [k, shown(v)])),
+    e.call ? el("p", {}, el("a", { href: `#card=${encodeURIComponent(e.call)}` }, "Call ", shown(e.call))) : "",
+    e.details ? el("details", {}, el("summary", {}, "Details"), whole(JSON.stringify(e.details, null, 2))) : "");
+}
+
+/** row is a card in a list, which nothing vouches for: it only leads to the card. */
+export function row(c) {
+  return el("li", {}, el("a", { href: `#card=${encodeURIComponent(c.id)}` }, shown(c.title)),
+    el("div", { class: "soft" }, shown([c.connector, c.account, c.cell && `cell ${c.cell}`].filter(Boolean).join(", ")),
+      c.state === "parked" ? `, ends ${left(c.expires)}` : [", ", shown(c.state)], c.alike ? `; ${c.alike} more like it` : ""));
+}

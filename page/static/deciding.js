@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// What waits, one card of it, and the decision.
+
+import { ask, pages } from "/api.js";
+import { route, signedIn } from "/app.js";
+import { card, row } from "/cardview.js";
+import { keyName } from "/enrol.js";
+import { act, list, main, say, show, state } from "/frame.js";
+import { grantForm } from "/grantform.js";
+import * as passkey from "/passkey.js";
+import { Refused, base64, bytes, cardKey, challenge, decision, open } from "/verify.js";
+import { button, el, heading, shown } from "/view.js";
+
+export async function pendingList(mine, move = true) {
+  const { all, more } = await pages("pending", "cards");
+  if (mine !== state.turn) return;
+  signedIn();
+  const content = [heading("Waiting for you"), list(all, row, "Nothing waits."),
+    more ? el("p", { class: "note" }, "There is more than is listed here. Decide some, or stop what asks so much.") : ""];
+  if (move) return show("Waiting", content);
+  const at = main.contains(document.activeElement) && document.activeElement.hash; // who reads the list is not thrown out of it
+  main.replaceChildren(...content.filter(Boolean));
+  if (at) Array.from(main.querySelectorAll("a")).find((a) => a.hash === at)?.focus();
+}
+
+async function fetchOffer(id) {
+  const kept = localStorage.getItem(keyName);
+  if (!kept) {
+    throw new Refused("This browser has no key to check cards with, so nothing can be decided here. On your machine, make a link for it: doorward approver add");
+  }
+  return open(await ask("show", { call: id }), await cardKey(kept), id, location.hostname);
+}
+
+export async function oneCard(mine, at) {
+  const id = at.get("card");
+  const offer = await fetchOffer(id);
+  if (mine !== state.turn) return;
+  signedIn();
+  state.current = { id };
+  show("Decide", card(offer.card), offer.card.state === "parked" ? choices(offer) : "",
+    el("p", {}, el("a", { href: "#pending" }, "Back to all that waits")));
+}
+
+/** choices are what a person can do about an offer. */
+function choices(offer) {
+  const c = offer.card;
+  const why = el("input", { id: "why", type: "text", maxlength: "500" });
+  const box = el("section", { class: "decide", "aria-label": "Decide" });
+  const grantable = c.grantable && (c.grantable.limits || []).every((l) => !l.max || Number.isSafeInteger(l.max));
+  const grant = grantable ? grantForm(c) : null;
+  const yes = c.kind === "widening" ? "Allow this" : "Approve once";
+  box.append(el("h2", {}, "Decide"),
+    el("div", { class: "actions" }, button(yes, () => decide(offer, () => ({ approve: true })), "main"),
+      button("Deny", () => decide(offer, () => ({ why: why.value })), "danger"),
+      c.session ? button("Deny and stop the session", () => decide(offer, () => ({ stop: true, why: why.value })), "danger") : ""),
+    el("label", { for: "why" }, "If you deny: why (the agent reads it)"), why);
+  if (grant) {
+    box.append(el("details", {}, el("summary", {}, "Approve, and the like of it too"), grant.form,
+      el("div", { class: "actions" }, button("Approve, and allow this ahead", () => decide(offer, () => ({ approve: true, grant: grant.read() }))))));
+  }
+  return box;
+}
+
+const soon = 30; // seconds before an offer's end from which it is asked for again
+
+function decide(offer, choose) {
+  const mine = state.turn;
+  const signal = state.asking.signal;
+  // Only what stands on the screen is signed: what approvals holds back until another card does is dropped.
+  const still = () => { if (mine !== state.turn) throw new Refused("You have left what this was about. Nothing was decided."); };
+  return act("Confirm with your passkey.", async () => {
+    const choice = choose();
+    if (offer.spent || offer.expires - Date.now() / 1000 < soon) {
+      const now = await fetchOffer(offer.card.id);
+      still();
+      if (now.card.hash !== offer.card.hash || now.card.state !== "parked") {
+        await route();
+        throw Object.assign(new Refused("It has changed since you opened it. Read it again."), { here: true });
+      }
+      Object.assign(offer, now, { card: offer.card, spent: false }); // what was read is what is decided on
+    }
+    const item = { nonce: bytes(offer.nonce), decision: decision(offer, choice), expires: offer.expires };
+    const what = await challenge([item]);
+    still();
+    const assertion = await passkey.sign(what, offer.rp, offer.allow, signal);
+    still();
+    offer.spent = true; // it counts once, whatever comes of it
+    const r = await ask("decide", {
+      items: [{ id: offer.card.id, nonce: offer.nonce, decision: base64(item.decision) }], assertion: base64(assertion),
+    });
+    const o = r.outcomes?.[0] || {};
+    if (o.error && !o.state) throw Object.assign(new Error(o.error.reason), o.error);
+    if (mine === state.turn) {
+      state.current = null;
+      location.hash = "#pending";
+    }
+    if (o.error) return say(shown(`Approved, and it is ${o.state}: ${o.error.reason} ${o.error.next || ""}`));
+    say(choice.approve ? (o.grant ? "Approved, and allowed ahead." : "Approved.") : choice.stop ? "Denied, and the session is stopped." : "Denied.");
+  });
+}
