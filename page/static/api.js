@@ -42,13 +42,51 @@ export async function pages(verb, field, most = 500) {
   return { all: all.slice(0, most), more: Boolean(after) || all.length > most };
 }
 
-/** watch calls back with each news until the returned function is called. */
-export function watch(news) {
-  const source = new EventSource(`${origin}/v1/events?after=-1`, { withCredentials: true });
-  source.onmessage = (m) => {
-    try {
-      news(JSON.parse(m.data).events || []);
-    } catch { /* what is no JSON is no news */ }
+const backoff = { first: 1000, most: 60000 }; // milliseconds
+
+/** watch tells of what happens until the returned function is called: news has the events, and heard is called each time that the
+ * stream begins, since of what came before it only the lists know. over is called where the session has ended. A browser asks again
+ * by itself where the line breaks; for good it gives up after an answer other than 200, and then this asks, less and less often. */
+export function watch(news, heard, over) {
+  let source;
+  let timer;
+  let after = -1;
+  let wait = backoff.first;
+  let ended = false;
+  const open = () => {
+    source = new EventSource(`${origin}/v1/events?after=${after}`, { withCredentials: true });
+    source.onopen = () => {
+      wait = backoff.first;
+      heard();
+    };
+    source.onmessage = (m) => {
+      let value;
+      try {
+        value = JSON.parse(m.data);
+      } catch {
+        return; // what is no JSON is no news
+      }
+      if (Number.isSafeInteger(value.last)) after = value.last;
+      news(value.events || []);
+    };
+    source.onerror = () => {
+      if (source.readyState !== EventSource.CLOSED) return;
+      timer = setTimeout(again, wait * (0.5 + Math.random() / 2));
+      wait = Math.min(2 * wait, backoff.most);
+    };
   };
-  return () => source.close();
+  const again = async () => {
+    try {
+      await ask("session"); // a stream does not say why it was refused
+    } catch (e) {
+      if (!ended && e.code === "no_session") return over();
+    }
+    if (!ended) open();
+  };
+  open();
+  return () => {
+    ended = true;
+    clearTimeout(timer);
+    source.close();
+  };
 }

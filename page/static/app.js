@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // What leads from one view to the next, the session, and the news. What was signed and what it means is verify.js's.
 
-import { ask, watch } from "/api.js";
+import { ask } from "/api.js";
 import { oneCard, pendingList } from "/deciding.js";
 import { enrol, takeLink } from "/enrol.js";
-import { act, failed, leave, main, nav, say, show, state } from "/frame.js";
+import { act, failed, leave, nav, say, show, state } from "/frame.js";
+import { follow, unfollow } from "/news.js";
 import * as passkey from "/passkey.js";
 import { Refused, base64, bytes, equal, loginChallenge } from "/verify.js";
 import { button, el, heading, shown } from "/view.js";
 import { grants, past, sessions, stop } from "/views.js";
-
-let unwatch = null;
 
 export async function route() {
   takeLink();
@@ -38,30 +37,12 @@ export async function route() {
 /** signedIn is called when an answer has shown that there is a session. */
 export function signedIn() {
   nav.hidden = false;
-  unwatch ||= watch(news);
+  follow();
 }
-
-const ends = ["approved", "executing", "done", "failed", "unknown", "denied", "expired", "revoked"];
-
-function news(events) {
-  if (!events.length) return;
-  const mine = state.current && events.find((e) => e.id === state.current.id && e.state !== "parked");
-  if (mine) {
-    main.querySelectorAll(".decide").forEach((d) => d.remove());
-    say(`What you have open is ${ends.includes(mine.state) ? mine.state : "over"} now.`); // the word is approvals'
-  } else {
-    const fresh = events.filter((e) => e.state === "parked").length;
-    if (fresh) say(fresh === 1 ? "Something new waits for you." : `${fresh} new things wait for you.`);
-  }
-  if (onList()) pendingList(state.turn, false).catch(() => {});
-}
-
-const onList = () => !nav.hidden && !state.invitation && !state.current && (location.hash.slice(1) || "pending") === "pending";
 
 export function signIn() {
-  unwatch?.();
-  unwatch = null;
   nav.hidden = true;
+  unfollow(true);
   state.current = null;
   leave();
   show("Sign in", heading("Sign in"), el("p", {}, "Your passkey shows you what waits. Deciding asks for it again, each time."),
@@ -85,15 +66,6 @@ async function signOut() {
 }
 
 const views = { pending: (mine) => pendingList(mine), card: oneCard, grants, sessions, history: past, stop };
-
-// A window that nobody looks at waits for nothing: without TLS a browser has six connections for all of them.
-document.addEventListener("visibilitychange", () => {
-  unwatch?.();
-  unwatch = null;
-  if (document.hidden || nav.hidden) return;
-  unwatch = watch(news);
-  if (onList()) pendingList(state.turn, false).catch(() => {});
-});
 
 document.getElementById("out").addEventListener("click", signOut);
 addEventListener("hashchange", route);

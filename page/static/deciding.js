@@ -7,6 +7,7 @@ import { card, row } from "/cardview.js";
 import { keyName } from "/enrol.js";
 import { act, list, main, say, show, state } from "/frame.js";
 import { grantForm } from "/grantform.js";
+import { seen } from "/news.js";
 import * as passkey from "/passkey.js";
 import { Refused, base64, bytes, cardKey, challenge, decision, open } from "/verify.js";
 import { button, el, heading, shown } from "/view.js";
@@ -15,15 +16,16 @@ export async function pendingList(mine, move = true) {
   const { all, more } = await pages("pending", "cards");
   if (mine !== state.turn) return;
   signedIn();
+  seen(all);
   const content = [heading("Waiting for you"), list(all, row, "Nothing waits."),
     more ? el("p", { class: "note" }, "There is more than is listed here. Decide some, or stop what asks so much.") : ""];
   if (move) return show("Waiting", content);
-  const at = main.contains(document.activeElement) && document.activeElement.hash; // who reads the list is not thrown out of it
+  const at = main.contains(document.activeElement) && document.activeElement; // who reads the list is not thrown out of it
   main.replaceChildren(...content.filter(Boolean));
-  if (at) Array.from(main.querySelectorAll("a")).find((a) => a.hash === at)?.focus();
+  if (at) (Array.from(main.querySelectorAll("a")).find((a) => a.hash === at.hash) || main.querySelector("h1")).focus();
 }
 
-async function fetchOffer(id) {
+export async function fetchOffer(id) {
   const kept = localStorage.getItem(keyName);
   if (!kept) {
     throw new Refused("This browser has no key to check cards with, so nothing can be decided here. On your machine, make a link for it: doorward approver add");

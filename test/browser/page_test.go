@@ -539,24 +539,6 @@ func TestTheOtherViewsAndWhatTheyNarrow(t *testing.T) {
 	})
 }
 
-// News comes by itself, and what was decided elsewhere is not left open to be decided here.
-func TestNewsComesByItself(t *testing.T) {
-	r := newRig(t)
-	b := r.enrolled(t, 1280, 900)
-	b.sees("Nothing waits.")
-	time.Sleep(time.Second) // for the stream to stand
-	r.with(func() { r.cards = []wire.Card{card("c1")} })
-	r.tell(wire.Event{ID: "c1", State: wire.StateParked})
-	b.sees("Something new waits for you.")
-	b.press("Open an issue")
-	b.sees("Approve once")
-	r.tell(wire.Event{ID: "c1", State: wire.StateDenied})
-	b.sees("What you have open is denied now.")
-	if strings.Contains(b.text(), "Approve once") {
-		t.Error("it can still be decided")
-	}
-}
-
 // An offer that is over is asked for again, and counts only where the card is still the one that was read.
 func TestWhatChangedIsReadAgain(t *testing.T) {
 	r := newRig(t)
@@ -632,7 +614,7 @@ func TestByKeyboardAndScreenReader(t *testing.T) {
 	if f := focus(); f != "H1 Waiting for you" {
 		t.Errorf("the focus is on %q", f)
 	}
-	b.run(chromedp.KeyEvent("\t"), chromedp.KeyEvent("\r"))
+	b.Run(chromedp.KeyEvent("\t"), chromedp.KeyEvent("\r"))
 	b.sees("Approve once")
 	if f := focus(); f != "H1 Open an issue" {
 		t.Errorf("the focus is on %q", f)
@@ -651,11 +633,11 @@ func TestByKeyboardAndScreenReader(t *testing.T) {
 		t.Errorf("landmarks: %s", landmarks)
 	}
 	for range 40 {
-		b.run(chromedp.KeyEvent("\t"))
+		b.Run(chromedp.KeyEvent("\t"))
 		if focus() == "BUTTON Approve once" {
 			break
 		}
 	}
-	b.run(chromedp.KeyEvent("\r"))
+	b.Run(chromedp.KeyEvent("\r"))
 	b.sees("Approved.")
 }

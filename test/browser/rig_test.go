@@ -18,7 +18,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,12 +25,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/cdp"
-	cdplog "github.com/chromedp/cdproto/log"
-	"github.com/chromedp/cdproto/runtime"
-	"github.com/chromedp/cdproto/target"
-	"github.com/chromedp/cdproto/webauthn"
-	"github.com/chromedp/chromedp"
 	"github.com/doorward/doorward/approvals"
 	"github.com/doorward/doorward/internal/approver"
 	"github.com/doorward/doorward/internal/approver/front"
@@ -40,41 +33,21 @@ import (
 	"github.com/doorward/doorward/internal/peer/peertest"
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/page"
+	"github.com/doorward/doorward/test/chromium"
 )
 
-const patience = 30 * time.Second // for a browser on a machine that is busy
-
-// chromium is the one browser of all tests; each has a tab with storage of its own.
-var chromium context.Context
+// browser is the one of all tests; each has a window of its own.
+var browser *chromium.Browser
 
 func TestMain(m *testing.M) {
-	code := func() int {
-		path, err := exec.LookPath("chromium")
-		if err != nil {
-			return m.Run()
-		}
-		dir, err := os.MkdirTemp("", "doorward-browser")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer os.RemoveAll(dir)
-		options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.UserDataDir(dir),
-			chromedp.WSURLReadTimeout(patience))
-		if os.Getuid() == 0 {
-			options = append(options, chromedp.NoSandbox) // which it refuses to be without as root; the pages are our own
-		}
-		alloc, cancel := chromedp.NewExecAllocator(context.Background(), options...)
-		defer cancel()
-		ctx, end := chromedp.NewContext(alloc)
-		defer end()
-		if err := chromedp.Run(ctx); err != nil {
-			fmt.Fprintln(os.Stderr, "start chromium:", err)
-			return 1
-		}
-		chromium = ctx
-		return m.Run()
-	}()
+	b, end, err := chromium.Start()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	browser = b
+	code := m.Run()
+	end()
 	os.Exit(code)
 }
 
@@ -86,8 +59,8 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	if chromium == nil {
-		t.Skip("no chromium: apt-get install -y --no-install-recommends chromium")
+	if browser == nil {
+		t.Skip(chromium.Missing)
 	}
 	listen := func() (net.Listener, uint16) {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -138,128 +111,24 @@ func newRig(t *testing.T) *rig {
 	return &rig{s, place}
 }
 
-// tab is one window of the browser.
-type tab struct {
-	t   *testing.T
-	ctx context.Context
+// tab is one window of the browser, in the words of these tests.
+type tab struct{ *chromium.Window }
 
-	mu     sync.Mutex // guards what follows
-	faults []string   // what the console says
-}
-
-// open opens a window of its own, so many CSS pixels large, with a passkey's authenticator in it, and goes to a fragment of the page.
+// open opens a window, so many CSS pixels large, at a fragment of the page.
 func (r *rig) open(t *testing.T, width, height int64, fragment string) *tab {
 	t.Helper()
-	browser := cdp.WithExecutor(chromium, chromedp.FromContext(chromium).Browser)
-	store, err := target.CreateBrowserContext().Do(browser)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// A window: newer browsers open no tab in a store that has none.
-	window, err := target.CreateTarget("about:blank").WithBrowserContextID(store).WithNewWindow(true).Do(browser)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := chromedp.NewContext(chromium, chromedp.WithTargetID(window))
-	t.Cleanup(func() {
-		cancel()
-		_ = target.DisposeBrowserContext(store).Do(browser)
-	})
-	if err := chromedp.Run(ctx); err != nil { // the first of a window lasts as long as that
-		t.Fatal(err)
-	}
-	b := &tab{t: t, ctx: ctx}
-	chromedp.ListenTarget(ctx, b.hear)
-	b.run(chromedp.EmulateViewport(width, height), webauthn.Enable(), chromedp.ActionFunc(func(ctx context.Context) error {
-		_, err := webauthn.AddVirtualAuthenticator(&webauthn.VirtualAuthenticatorOptions{Protocol: webauthn.AuthenticatorProtocolCtap2,
-			Transport: webauthn.AuthenticatorTransportInternal, HasResidentKey: true, HasUserVerification: true, IsUserVerified: true,
-			AutomaticPresenceSimulation: true}).Do(ctx)
-		return err
-	}), chromedp.Navigate(r.place.PageOrigin()+"/"+fragment))
-	return b
+	return &tab{browser.Open(t, width, height, r.place.PageOrigin()+"/"+fragment)}
 }
 
-// hear keeps what the console says is wrong. That the API refused a request is no fault of the page.
-func (b *tab) hear(event any) {
-	said := ""
-	switch e := event.(type) {
-	case *cdplog.EventEntryAdded:
-		if e.Entry.Source != cdplog.SourceNetwork || !strings.Contains(e.Entry.URL, "/v1/") {
-			said = fmt.Sprintf("%s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL)
-		}
-	case *runtime.EventExceptionThrown:
-		said = e.ExceptionDetails.Error()
-	case *runtime.EventConsoleAPICalled:
-		if e.Type == runtime.APITypeError || e.Type == runtime.APITypeWarning {
-			said = fmt.Sprintf("console: %+v", e.Args)
-		}
-	}
-	if said != "" {
-		b.mu.Lock()
-		b.faults = append(b.faults, said)
-		b.mu.Unlock()
-	}
-}
-
-func (b *tab) complaints() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Clone(b.faults)
-}
-
-func (b *tab) run(actions ...chromedp.Action) {
-	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
-	defer cancel()
-	if err := chromedp.Run(ctx, actions...); err != nil {
-		b.t.Fatalf("%v; the console: %q", err, b.complaints())
-	}
-}
-
-// eval runs a script in the page and decodes what its promise becomes into out.
-func (b *tab) eval(script string, out any) {
-	b.t.Helper()
-	b.run(chromedp.Evaluate(script, out, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
-}
-
-// call calls an exported function of one of the page's modules.
+func (b *tab) complaints() []string        { return b.Complaints() }
+func (b *tab) eval(script string, out any) { b.T.Helper(); b.Eval(script, out) }
 func (b *tab) call(module, body string, out any, args ...any) {
-	b.t.Helper()
-	text, err := json.Marshal(args)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.eval(fmt.Sprintf(`import("/%s").then((m) => (async (...args) => { %s })(...%s))`, module, body, text), out)
+	b.T.Helper()
+	b.Call(module, body, out, args...)
 }
-
-func (b *tab) text() string {
-	b.t.Helper()
-	var s string
-	b.eval(`document.body.innerText`, &s)
-	return s
-}
-
-// sees waits until the page has the text.
-func (b *tab) sees(text string) {
-	b.t.Helper()
-	for end := time.Now().Add(patience); !strings.Contains(b.text(), text); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			b.t.Fatalf("%q is not seen, but\n%s\nthe console: %q", text, b.text(), b.complaints())
-		}
-	}
-}
-
-// press presses the button, or opens the summary, of that text.
-func (b *tab) press(text string) {
-	b.t.Helper()
-	b.sees(text)
-	var done bool
-	b.eval(fmt.Sprintf(`(() => { const e = [...document.querySelectorAll("button, summary, a")].find((e) => e.innerText.trim() === %q && !e.disabled);
-		e?.click(); return Boolean(e); })()`, text), &done)
-	if !done {
-		b.t.Fatalf("there is no %q to press in\n%s", text, b.text())
-	}
-}
+func (b *tab) text() string      { b.T.Helper(); return b.Text() }
+func (b *tab) sees(text string)  { b.T.Helper(); b.Sees(text) }
+func (b *tab) press(text string) { b.T.Helper(); b.Press(text) }
 
 // standIn answers in sentinel's place.
 type standIn struct {
@@ -280,6 +149,7 @@ type standIn struct {
 	asked      []string // verbs, and what of them
 	life       time.Duration
 	stall      map[string]chan struct{} // by verb: holds its next answer until it is closed
+	broken     bool                     // nobody hears of events
 	news       chan struct{}
 	events     []wire.Event
 }
@@ -525,6 +395,16 @@ func (s *standIn) verbs() []daemon.Verb {
 			return &wire.AuditResp{Lines: [][]byte{[]byte(`{"n":1,"time":"2026-12-01T10:00:00Z","type":"approve","actor":"passkey:ada","call":"c1","details":{"x":"<b>"}}`)}}, nil
 		}),
 		daemon.On("events", peer.Daemon("approvals"), func(ctx context.Context, _ *daemon.Call, req *wire.WebReq[wire.WatchReq]) (*wire.WatchResp, error) {
+			s.mu.Lock()
+			stall, broken := s.stall["events"], s.broken
+			delete(s.stall, "events")
+			s.mu.Unlock()
+			if stall != nil {
+				<-stall
+			}
+			if broken {
+				return nil, wire.Refuse(wire.CodeUnavailable, "the stand-in is broken", "")
+			}
 			for {
 				s.mu.Lock()
 				news, all, in := s.news, s.events, string(req.Session) == string(s.session)

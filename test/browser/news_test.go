@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package browser
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/doorward/doorward/internal/wire"
+)
+
+// News comes by itself, and what was decided elsewhere is not left open to be decided here.
+func TestNewsComesByItself(t *testing.T) {
+	r := newRig(t)
+	b := r.enrolled(t, 1280, 900)
+	b.sees("Nothing waits.")
+	r.with(func() { r.cards = []wire.Card{card("c1")} })
+	r.tell(wire.Event{ID: "c1", State: wire.StateParked})
+	b.sees("Something new waits for you.")
+	b.press("Open an issue")
+	b.sees("Approve once")
+	r.tell(wire.Event{ID: "c1", State: wire.StateDenied})
+	b.sees("What you have open is denied now.")
+	if strings.Contains(b.text(), "Approve once") {
+		t.Error("it can still be decided")
+	}
+}
+
+// What happens before the stream stands is told by nobody: it is asked for when the stream stands. Here that is held up until a card
+// came, and another that is open was decided.
+func TestNothingIsLostBeforeTheStreamStands(t *testing.T) {
+	for _, open := range []bool{false, true} {
+		r := newRig(t)
+		stall := make(chan struct{})
+		r.stall = map[string]chan struct{}{"events": stall}
+		r.cards = []wire.Card{card("c1")}
+		b := r.enrolled(t, 1280, 900)
+		b.sees("Open an issue")
+		if open {
+			b.press("Open an issue")
+			b.sees("Approve once")
+		}
+		r.with(func() {
+			other := card("c2")
+			other.Title = "Open another"
+			r.cards = append(r.cards, other)
+			r.cards[0].State = wire.StateDenied
+		})
+		r.tell(wire.Event{ID: "c2", State: wire.StateParked})
+		r.tell(wire.Event{ID: "c1", State: wire.StateDenied})
+		if strings.Contains(b.text(), "Open another") || open && !strings.Contains(b.text(), "Approve once") {
+			t.Error("control: it is known before anybody told")
+		}
+		close(stall)
+		if open {
+			b.sees("What you have open is denied now.")
+		} else {
+			b.sees("Open another")
+		}
+	}
+}
+
+// A stream that is refused is asked for again until it stands, and no longer than the session lasts.
+func TestTheStreamComesBackUntilTheSessionIsOver(t *testing.T) {
+	r := newRig(t)
+	r.broken = true
+	b := r.enrolled(t, 1280, 900)
+	b.sees("Nothing waits.")
+	b.Until(`performance.getEntriesByType("resource").filter((e) => e.name.includes("/v1/events")).length > 1`, "it is asked for again")
+	r.with(func() { r.broken, r.cards = false, []wire.Card{card("c1")} })
+	b.sees("Something new waits for you.")
+	r.with(func() { r.session = nil })
+	r.tell(wire.Event{}) // which wakes the stream
+	b.sees("Sign in with a passkey")
+}
