@@ -60,17 +60,14 @@ func Run(ctx context.Context, p *daemon.Process) error {
 	if err != nil {
 		return err
 	}
-	ln, err := p.TCPListener("approvals")
+	ln, err := p.Listener("approvals-page")
 	if err != nil {
 		return err
 	}
 	debug.SetMemoryLimit(memoryGoal)
 	sentinel := &daemon.Client{Path: wire.PathSentinelWeb, Name: "sentinel", Log: p.Log}
 	events := &daemon.Client{Path: wire.PathSentinelWeb, Name: "sentinel", Log: p.Log}
-	s, err := front.New(place, ln, New(place, sentinel, events, p.Log), p.Log)
-	if err != nil {
-		return err
-	}
+	s := &front.Server{Listener: NewCarried(ln, p.Log), Handler: New(place, sentinel, events, p.Log), Log: p.Log}
 	return p.Run(ctx, s.Serve, sentinel.Run, events.Run)
 }
 

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package page serves the static files of the page on which a person decides, and nothing else: no name that it is asked for
-// reaches a file system, and it dials nobody. What its script shows, it has from approvals on another port, and so another
-// origin; what it shows of a card it has checked against sentinel's signature first. A taken-over page is a taken-over script,
-// which shows one thing and has another signed: therefore this program reads nothing but the head of a GET.
+// Package page serves the static files of the page on which a person decides, and ends TLS for approvals, on another port, and so
+// another origin. No name that it is asked for reaches a file system, and it dials approvals alone. What its script shows of a card
+// it has checked against sentinel's signature first. A taken-over page is a taken-over script, which shows one thing and has another
+// signed: therefore this program alone has the certificate's key, and reads nothing but TLS and the head of a GET; what approvals is
+// asked it passes on unread.
 package page
 
 import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"embed"
 	"encoding/base64"
 	"fmt"
@@ -23,10 +25,11 @@ import (
 	"github.com/doorward/doorward/internal/approver"
 	"github.com/doorward/doorward/internal/approver/front"
 	"github.com/doorward/doorward/internal/daemon"
+	"github.com/doorward/doorward/internal/wire"
 )
 
 // memoryGoal, in bytes, is below MemoryMax= of the unit: with all connections in use the collector works, and the kernel does not.
-const memoryGoal = 96 << 20
+const memoryGoal = 144 << 20
 
 // MaxAll bounds all files together in bytes: what a first view loads.
 const MaxAll = 100 << 10
@@ -56,16 +59,24 @@ func Run(ctx context.Context, p *daemon.Process) error {
 	if err != nil {
 		return err
 	}
-	ln, err := p.TCPListener("page")
+	pages, err := p.TCPListener("page")
 	if err != nil {
 		return err
+	}
+	api, err := p.TCPListener("page-api")
+	if err != nil {
+		return err
+	}
+	var secure *tls.Config
+	if place.Certificate != "" {
+		if secure, err = TLS(place, p.Log); err != nil {
+			return err
+		}
 	}
 	debug.SetMemoryLimit(memoryGoal)
-	s, err := front.New(place, ln, files, p.Log)
-	if err != nil {
-		return err
-	}
-	return p.Run(ctx, s.Serve)
+	serve := &front.Server{Listener: front.Bounded(pages), TLS: secure, Handler: files, Log: p.Log}
+	carry := &Pipe{Listener: front.Bounded(api), TLS: secure, Path: wire.PathApprovalsPage, Log: p.Log}
+	return p.Run(ctx, serve.Serve, carry.Serve)
 }
 
 // Files are what is served, by path.

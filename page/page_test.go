@@ -22,7 +22,7 @@ func files(t *testing.T) *Files {
 	return f
 }
 
-func get(f *Files, method, target, host string, header ...string) *httptest.ResponseRecorder {
+func fetch(f *Files, method, target, host string, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, "/", nil)
 	r.RequestURI, r.Host = target, host
 	for i := 0; i < len(header); i += 2 {
@@ -37,15 +37,15 @@ func TestOnlyTheFilesAreServed(t *testing.T) {
 	f := files(t)
 	const host = "localhost:8440"
 	for path, it := range f.all {
-		w := get(f, "GET", path, host)
+		w := fetch(f, "GET", path, host)
 		if w.Code != 200 || w.Body.String() != string(it.body) || w.Header().Get("Content-Type") == "" {
 			t.Errorf("%s: %d", path, w.Code)
 		}
 		tag := w.Header().Get("ETag")
-		if w := get(f, "GET", path, host, "If-None-Match", tag); w.Code != http.StatusNotModified || w.Body.Len() > 0 {
+		if w := fetch(f, "GET", path, host, "If-None-Match", tag); w.Code != http.StatusNotModified || w.Body.Len() > 0 {
 			t.Errorf("%s, kept: %d", path, w.Code)
 		}
-		if w := get(f, "HEAD", path, host); w.Code != 200 || w.Body.Len() > 0 || w.Header().Get("ETag") != tag {
+		if w := fetch(f, "HEAD", path, host); w.Code != 200 || w.Body.Len() > 0 || w.Header().Get("ETag") != tag {
 			t.Errorf("%s, HEAD: %d, %d bytes", path, w.Code, w.Body.Len())
 		}
 	}
@@ -60,7 +60,7 @@ func TestOnlyTheFilesAreServed(t *testing.T) {
 		{"GET", "/", "evil.example:8440", 421}, {"GET", "/", "localhost", 421}, {"GET", "/", "localhost:8441", 421},
 		{"GET", "/", "LOCALHOST:8440", 421}, {"GET", "/", "", 421}, {"GET", "/", "127.0.0.1:8440", 421},
 	} {
-		w := get(f, c.method, c.target, c.host)
+		w := fetch(f, c.method, c.target, c.host)
 		if w.Code != c.code || w.Header().Get("Location") != "" || w.Header().Get("Content-Security-Policy") == "" {
 			t.Errorf("%s %s of %q: %d, want %d; %v", c.method, c.target, c.host, w.Code, c.code, w.Header())
 		}
@@ -68,7 +68,7 @@ func TestOnlyTheFilesAreServed(t *testing.T) {
 }
 
 func TestThePolicyOfThePage(t *testing.T) {
-	h := get(files(t), "GET", "/", "localhost:8440").Header()
+	h := fetch(files(t), "GET", "/", "localhost:8440").Header()
 	for k, want := range map[string]string{
 		"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 			"connect-src http://localhost:8441; manifest-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'; " +

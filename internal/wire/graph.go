@@ -50,6 +50,7 @@ func Graph() []Edge {
 			[]string{"list", "start", "stop", "freeze", "run"}, nil, 0o660},
 		{"sentinel", "cells", "cells/sentinel/sock", "cells-sentinel", []string{"freeze", "thaw"}, nil, 0o660},
 		{"cells", "sentinel", "sentinel/cells/sock", "sentinel-cells", []string{"session", "canary"}, nil, 0o660},
+		{"page", "approvals", "approvals/page/sock", "approvals-page", []string{"HTTP/1.1", "HTTP/2"}, nil, 0o660},
 		{"approvals", "sentinel", "sentinel/web/sock", "sentinel-web",
 			[]string{"login", "enrol", "pending", "show", "decide", "grants", "revoke", "stop", "session", "history", "events"},
 			nil, 0o660},
@@ -69,6 +70,7 @@ const (
 	PathSentinelEgress = RunDir + "sentinel/egress/sock"
 	PathSentinelCells  = RunDir + "sentinel/cells/sock"
 	PathSentinelWeb    = RunDir + "sentinel/web/sock"
+	PathApprovalsPage  = RunDir + "approvals/page/sock"
 	PathCellsPerson    = RunDir + "cells/person/sock"
 	PathCellsSentinel  = RunDir + "cells/sentinel/sock"
 	PathApprove        = RunDir + "approve/sock"

@@ -87,15 +87,16 @@ func newRig(t *testing.T) *rig {
 	one, two := &daemon.Client{Path: path, Name: "sentinel", Log: log}, &daemon.Client{Path: path, Name: "sentinel", Log: log}
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
-	forPage, err := front.New(place, pages, files, log)
+	forPage := &front.Server{Listener: front.Bounded(pages), Handler: files, Log: log}
+	pipe := filepath.Join(t.TempDir(), "s")
+	carried, err := net.ListenUnix("unix", &net.UnixAddr{Name: pipe, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	forAPI, err := front.New(place, api, approvals.New(place, one, two, log), log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, serve := range []func(context.Context) error{server.Serve, forPage.Serve, forAPI.Serve} {
+	forAPI := &page.Pipe{Listener: front.Bounded(api), Path: pipe, Log: log}
+	behind := &front.Server{Listener: approvals.NewCarried(peer.NewListener(carried, peertest.Daemon("page"), nil), log),
+		Handler: approvals.New(place, one, two, log), Log: log}
+	for _, serve := range []func(context.Context) error{server.Serve, forPage.Serve, forAPI.Serve, behind.Serve} {
 		all.Go(func() {
 			if err := serve(ctx); err != nil {
 				t.Error(err)

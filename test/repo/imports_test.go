@@ -77,8 +77,9 @@ var may = map[string][]string{
 
 	// sentinel reads where the page is, and links nothing that listens.
 	"internal/approver/front": {"internal/approver"},
-	"approvals":               {"internal/approver", "internal/approver/front", "internal/daemon", "internal/wire", "test: internal/peer/..."},
-	"page":                    {"internal/approver", "internal/approver/front", "internal/daemon"},
+	"approvals": {"internal/approver", "internal/approver/front", "internal/daemon", "internal/peer", "internal/wire",
+		"test: internal/peer/..."},
+	"page": {"internal/approver", "internal/approver/front", "internal/daemon", "internal/wire"},
 
 	"bpf":              {},
 	"cellnet":          {"bpf", "cellnet/openers", "internal/peer", "internal/wire", "test: cellnet/...", "test: test/ground"},

@@ -116,8 +116,8 @@ var netUnits = map[string]unitFile{
 
 // webUnits are the sockets that browsers reach. Nobody has a row there, and only root says on which address.
 var webUnits = map[string]unitFile{
-	"doorward-page.socket":      webUnit("page", "127.0.0.1:8440"),
-	"doorward-approvals.socket": webUnit("approvals", "127.0.0.1:8441"),
+	"doorward-page.socket":     webUnit("page", "127.0.0.1:8440"),
+	"doorward-page-api.socket": webUnit("page-api", "127.0.0.1:8441"),
 }
 
 func webUnit(name, address string) unitFile {
@@ -125,31 +125,36 @@ func webUnit(name, address string) unitFile {
 		"[Socket]ListenStream":       {address},
 		"[Socket]BindIPv6Only":       {"both"},
 		"[Socket]FileDescriptorName": {name},
-		"[Socket]Service":            {"doorward-" + name + ".service"},
+		"[Socket]Service":            {"doorward-page.service"},
 	}
 }
 
 // What strangers reach starts only where root has said where it is, listens on this machine alone until root says more, and reaches
-// nothing but its row.
+// nothing but its row. Page alone has a port, and is in the group that reads the certificate's key.
 func TestTheServicesOfThePageReachNothingElse(t *testing.T) {
 	target := readUnit(t, "doorward.target").words("[Unit]Wants")
-	for name, binds := range map[string][]string{
-		"page":      {"/run/systemd/notify"},
-		"approvals": {"/run/systemd/notify", filepath.Dir(wire.PathSentinelWeb)},
+	for name, its := range map[string]struct{ binds, sockets, groups []string }{
+		"page": {[]string{"/run/systemd/notify", filepath.Dir(wire.PathApprovalsPage)},
+			[]string{"doorward-page.socket", "doorward-page-api.socket"}, []string{"doorward-tls"}},
+		"approvals": {[]string{"/run/systemd/notify", filepath.Dir(wire.PathSentinelWeb)}, []string{"doorward-approvals-page.socket"}, nil},
 	} {
-		service, socket := readUnit(t, "doorward-"+name+".service"), readUnit(t, "doorward-"+name+".socket")
-		if !slices.Contains(target, "doorward-"+name+".socket") {
-			t.Errorf("doorward.target does not start the socket of %s", name)
+		service := readUnit(t, "doorward-"+name+".service")
+		starts := map[string]unitFile{name: service}
+		for _, socket := range its.sockets {
+			if starts[socket] = readUnit(t, socket); !slices.Contains(target, socket) {
+				t.Errorf("doorward.target does not start %s", socket)
+			}
 		}
-		for _, u := range []unitFile{service, socket} {
+		for what, u := range starts {
 			if c := u["[Unit]ConditionPathExists"]; !slices.Equal(c, []string{"/etc/doorward/approver.toml"}) {
-				t.Errorf("%s starts on %q", name, c)
+				t.Errorf("%s starts on %q", what, c)
 			}
 		}
 		for key, want := range map[string][]string{
-			"BindReadOnlyPaths": binds, "BindPaths": nil, "TemporaryFileSystem": {"/run:ro"}, "PrivateNetwork": {"yes"},
+			"BindReadOnlyPaths": its.binds, "BindPaths": nil, "TemporaryFileSystem": {"/run:ro"}, "PrivateNetwork": {"yes"},
 			"RestrictAddressFamilies": {"AF_UNIX"}, "IPAddressDeny": {"any"}, "SocketBindDeny": {"any"}, "CapabilityBoundingSet": nil,
-			"Sockets": {"doorward-" + name + ".socket"}, "User": {"doorward-" + name}, "Slice": {"doorward.slice"},
+			"Sockets": its.sockets, "SupplementaryGroups": its.groups, // whose files the certificate's key is in
+			"User": {"doorward-" + name}, "Slice": {"doorward.slice"},
 		} {
 			if have := service.words("[Service]" + key); !slices.Equal(have, want) {
 				t.Errorf("%s: %s is %q, want %q", name, key, have, want)

@@ -107,29 +107,26 @@ func (h *host) lay(w *World, o Options) error {
 	return errors.Join(t.err, h.listen())
 }
 
-// addPage adds page and approvals, each on a port of localhost that is free.
+// addPage adds approvals, and page with both ports of localhost, each one that is free.
 func (h *host) addPage(t *tree) error {
 	w := h.w
 	w.Place = &approver.Place{Host: "localhost"}
-	for _, d := range []struct {
-		name string
-		uid  int
-		port *uint16
-	}{{"page", uidPage, &w.Place.Page}, {"approvals", uidApprovals, &w.Place.API}} {
-		h.add(d.name, d.uid, true)
-		u := h.units[d.name]
-		u.env = []string{"CONFIGURATION_DIRECTORY=" + w.Config()}
+	for name, uid := range map[string]int{"page": uidPage, "approvals": uidApprovals} {
+		h.add(name, uid, true)
+		h.units[name].env = []string{"CONFIGURATION_DIRECTORY=" + w.Config()}
+	}
+	for name, port := range map[string]*uint16{"page": &w.Place.Page, "page-api": &w.Place.API} {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return err
 		}
-		*d.port = uint16(ln.Addr().(*net.TCPAddr).Port)
+		*port = uint16(ln.Addr().(*net.TCPAddr).Port)
 		file, err := ln.(*net.TCPListener).File()
 		_ = ln.Close() // the other descriptor of it stays open
 		if err != nil {
 			return err
 		}
-		u.sockets = append(u.sockets, socket{d.name, file})
+		h.units["page"].sockets = append(h.units["page"].sockets, socket{name, file})
 	}
 	t.file(filepath.Join(w.Config(), approver.File), fmt.Sprintf("host = \"localhost\"\npage = %d\napi = %d\n", w.Place.Page, w.Place.API), 0o644, 0)
 	return nil

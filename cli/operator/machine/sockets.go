@@ -29,15 +29,31 @@ func (m *Machine) Sockets() []Finding {
 	known := map[string]bool{}
 	for _, s := range m.sockets() {
 		known[s.path] = true
-		if s.vendor != "" && !m.used(s.vendor) {
+		if s.vendor != "" && !m.used(s.vendor) || s.to == "approvals" && !m.page {
 			continue
 		}
 		out = append(append(out, m.changed(s.unit)...), m.socket(s)) // a drop-in may have it listen elsewhere too
+	}
+	if m.page {
+		for _, unit := range pagePorts {
+			out = append(out, m.port(unit))
+		}
 	}
 	if os.Geteuid() != 0 {
 		return append(out, rootOnly("socket.others", "only root sees all of %s", wire.RunDir))
 	}
 	return append(out, others(known)...)
+}
+
+// port says where browsers come. That a drop-in says so is as it is meant.
+func (m *Machine) port(unit string) Finding {
+	const check = "socket.page"
+	u := m.units[unit]
+	if !u.active() {
+		return Bad(check, "systemctl start "+unit, "%s is %s", unit, state(u))
+	}
+	at, _, _ := strings.Cut(u["Listen"], " (")
+	return Ok(check, "%s listens on %s", unit, Detail(at))
 }
 
 func (m *Machine) socket(s socket) Finding {

@@ -22,12 +22,21 @@ func (u unit) active() bool { return u["ActiveState"] == "active" }
 // Machine is one look at the units of this machine.
 type Machine struct {
 	vendors []string // with a description
+	page    bool     // a person's page is set up
 	units   map[string]unit
 	err     error // why there is none
 }
 
-// daemons are the services that are there once.
-var daemons = []string{"authd", "sentinel", "egress", "cells"}
+// daemons are the services that are there once, pageDaemons those that are there with the person's page, and pagePorts the sockets
+// on which browsers come.
+var (
+	daemons     = []string{"authd", "sentinel", "egress", "cells"}
+	pageDaemons = []string{"page", "approvals"}
+	pagePorts   = []string{"doorward-page.socket", "doorward-page-api.socket"}
+)
+
+// pageFile says where the page is, and by being there that one is set up.
+const pageFile = "/etc/doorward/approver.toml"
 
 // wallsUnit is the unit of what is in the kernel around all cells.
 const wallsUnit = "doorward-bpf.service"
@@ -35,20 +44,24 @@ const wallsUnit = "doorward-bpf.service"
 // cellSocket begins the name of the unit of the socket on which a cell's egress takes sentinel.
 const cellSocket = "doorward-egress-cell-sentinel@"
 
-const properties = "Id,LoadState,ActiveState,SubState,Result,MainPID,ControlGroup,NeedDaemonReload,DropInPaths,NRestarts"
+const properties = "Id,LoadState,ActiveState,SubState,Result,MainPID,ControlGroup,NeedDaemonReload,DropInPaths,NRestarts,Listen"
 
 // Look asks systemd for every unit of Doorward. vendors are those that have a description.
 func Look(vendors []string) *Machine {
 	m := &Machine{vendors: vendors, units: map[string]unit{}}
+	if _, err := os.Stat(pageFile); err == nil {
+		m.page = true
+	}
 	if !Booted() {
 		m.err = cannot("systemd does not run this machine")
 		return m
 	}
 	ask := []string{"show", "--property=" + properties, "--", "doorward.target", "doorward-worker@*.service",
 		"doorward-cell@*.service", "doorward-cellnet@*.service", cellSocket + "*.socket", wallsUnit}
-	for _, d := range daemons {
+	for _, d := range slices.Concat(daemons, pageDaemons) {
 		ask = append(ask, service(d))
 	}
+	ask = append(ask, pagePorts...)
 	for _, s := range m.sockets() {
 		ask = append(ask, s.unit)
 	}
@@ -102,6 +115,11 @@ func (m *Machine) services() []string {
 	var out []string
 	for _, d := range daemons {
 		out = append(out, service(d))
+	}
+	if m.page {
+		for _, d := range pageDaemons {
+			out = append(out, service(d))
+		}
 	}
 	for _, v := range m.vendors {
 		if m.used(v) {

@@ -24,7 +24,7 @@ func TestTheDaemonOfCellsHasWhatItsUnitHas(t *testing.T) {
 	for _, c := range mayCap {
 		want = append(want, names[c])
 	}
-	for _, d := range []string{"authd", "sentinel", "egress", "cells", "worker@"} {
+	for _, d := range []string{"authd", "sentinel", "egress", "cells", "page", "approvals", "worker@"} {
 		b, err := os.ReadFile("../../../units/doorward-" + d + ".service")
 		if err != nil {
 			t.Fatal(err)

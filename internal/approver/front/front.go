@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package front is how page and approvals stand before strangers: one passed TCP listener, TLS with the files of approver.toml,
-// HTTP/1.1 and 2, and bounds on everything that a stranger could hold on to. Whoever reaches the port may be anybody; what an
-// attacker can do here is use up the connections of one network address, and read what is the same for all.
+// Package front is how page and approvals stand before strangers: HTTP/1.1 and 2, and bounds on everything that a stranger could
+// hold on to. Whoever reaches a port may be anybody; what an attacker can do here is use up the connections of one network address,
+// and read what is the same for all.
 package front
 
 import (
@@ -18,8 +18,6 @@ import (
 	"net/netip"
 	"sync"
 	"time"
-
-	"github.com/doorward/doorward/internal/approver"
 )
 
 // Bounds. A tunnel's people all come from 127.0.0.1, so one address has room for several browsers.
@@ -36,46 +34,37 @@ const (
 	lastWords     = 3 * time.Second  // for what is being answered when the daemon stops
 )
 
-// Server serves one place's handler on one listener.
+// Server serves a handler to whoever connects.
 type Server struct {
-	listener net.Listener
-	handler  http.Handler
-	log      *slog.Logger
-	tls      *tls.Config // nil without TLS
-}
-
-// New makes a server that has not begun. A certificate that cannot be used is an error.
-func New(place *approver.Place, ln net.Listener, h http.Handler, log *slog.Logger) (*Server, error) {
-	s := &Server{listener: ln, handler: h, log: log}
-	if place.Certificate != "" {
-		c, err := NewCertificate(place, log)
-		if err != nil {
-			return nil, err
-		}
-		s.tls = &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: c.Get}
-	}
-	return s, nil
+	Listener net.Listener
+	TLS      *tls.Config // nil without TLS, or where somebody else ended it; HTTP/2 is then known by how it begins
+	Handler  http.Handler
+	Log      *slog.Logger
 }
 
 // Serve accepts until ctx ends, and with it the contexts of its handlers. It is a task for daemon.Process.Run.
 func (s *Server) Serve(ctx context.Context) error {
 	srv := &http.Server{
-		Handler:                      s.handler,
+		Handler:                      s.Handler,
 		ReadHeaderTimeout:            headerTimeout,
 		ReadTimeout:                  readTimeout,
 		WriteTimeout:                 writeTimeout,
 		IdleTimeout:                  idleTimeout,
 		MaxHeaderBytes:               maxHeader,
 		DisableGeneralOptionsHandler: true,
-		ErrorLog:                     log.New(faults{s.log}, "", 0),
+		ErrorLog:                     log.New(faults{s.Log}, "", 0),
 		BaseContext:                  func(net.Listener) context.Context { return ctx },
 		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingAfter},
+		Protocols:                    new(http.Protocols),
 	}
-	ln := &bounded{Listener: s.listener, of: map[netip.Prefix]int{}}
-	serve := func() error { return srv.Serve(ln) }
-	if s.tls != nil {
-		srv.TLSConfig = s.tls
-		serve = func() error { return srv.ServeTLS(ln, "", "") }
+	srv.Protocols.SetHTTP1(true)
+	serve := func() error { return srv.Serve(s.Listener) }
+	if s.TLS != nil {
+		srv.Protocols.SetHTTP2(true)
+		srv.TLSConfig = s.TLS
+		serve = func() error { return srv.ServeTLS(s.Listener, "", "") }
+	} else {
+		srv.Protocols.SetUnencryptedHTTP2(true)
 	}
 	over := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -89,7 +78,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	defer stop()
 	if err := serve(); !errors.Is(err, http.ErrServerClosed) {
 		_ = srv.Close()
-		return fmt.Errorf("serve %s: %w", s.listener.Addr(), err)
+		return fmt.Errorf("serve %s: %w", s.Listener.Addr(), err)
 	}
 	<-over // nothing else ends it in that way
 	return nil
@@ -118,7 +107,9 @@ func (f faults) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// bounded closes connections beyond maxConns, and beyond maxOfAddress of one address, before a byte of them is read.
+// Bounded closes connections beyond 256, and beyond 32 of one address, before a byte of them is read.
+func Bounded(ln net.Listener) net.Listener { return &bounded{Listener: ln, of: map[netip.Prefix]int{}} }
+
 type bounded struct {
 	net.Listener
 	mu  sync.Mutex // guards what follows
@@ -177,6 +168,14 @@ func network(a net.Addr) netip.Prefix {
 type conn struct {
 	net.Conn
 	done func()
+}
+
+// CloseWrite is that of TCP: what is still to be read keeps the end of an answer from being lost to a reset.
+func (c *conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
 }
 
 func (c *conn) Close() error {

@@ -30,7 +30,8 @@ const bench = "/bench"
 
 // services are the daemons of today.
 var services = []string{"doorward-authd.service", "doorward-sentinel.service", "doorward-egress.service",
-	"doorward-worker@dav.service", "doorward-worker@github.service", "doorward-cells.service"}
+	"doorward-worker@dav.service", "doorward-worker@github.service", "doorward-cells.service", "doorward-page.service",
+	"doorward-approvals.service"}
 
 // The credentials are drawn for each run: a constant would stand in the test's own binary.
 var (
@@ -118,6 +119,9 @@ func install() error {
 		func() error { return makeKey("store-key") },
 		func() error { return makeKey("checkpoint-key") },
 		func() error { return makeTree(cell) },
+		func() error {
+			return os.WriteFile("/etc/doorward/approver.toml", []byte("host = \"localhost\"\n"), 0o644)
+		},
 		func() error {
 			_, err := run("systemctl", "enable", "doorward.target", "doorward-worker@dav", "doorward-worker@github")
 			return err

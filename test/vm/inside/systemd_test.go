@@ -82,6 +82,7 @@ func TestFullSD02NoDaemonNeedsASystemCallThatIsFiltered(t *testing.T) {
 	for _, vendor := range []string{"dav", "github"} {
 		eventually(t, "a read of "+vendor, func() error { return readsOf(t, vendor) })
 	}
+	pageAnswers(t)
 	id := parks(t, "Under the strict filter")
 	want(t, person(t, "", "approve", id, "--yes"), 0, "approve")
 	want(t, connector(t, "wait", id), 0, "wait for what was approved")

@@ -86,7 +86,9 @@ var daemonsMay = map[string]outcome{
 	"doorward-egress.service":     {"abstract", "elsewhere", "see", "socket authd-egress", "socket sentinel-egress", "tcp", "udp"},
 	"doorward-sentinel.service": {"ledger", "proc-sys", "see", "socket authd-sentinel", "socket cells-sentinel", "socket egress-sentinel",
 		"socket worker-sentinel"},
-	"doorward-authd.service": {"authd-store", "credentials"}, // it sees no authd in its own place
+	"doorward-authd.service":     {"authd-store", "credentials"}, // it sees no authd in its own place
+	"doorward-page.service":      {"socket approvals-page"},      // what it accepts was made before it
+	"doorward-approvals.service": {"see", "socket sentinel-web"},
 }
 
 func TestATakenOverDaemonReachesOnlyItsRows(t *testing.T) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package front
+package page
 
 import (
 	"crypto/tls"
@@ -51,6 +51,15 @@ func NewCertificate(place *approver.Place, log *slog.Logger) (*Certificate, erro
 		return nil, fmt.Errorf("no certificate for %s; the line before says why", place.Host)
 	}
 	return c, nil
+}
+
+// TLS is what both ports are served with.
+func TLS(place *approver.Place, log *slog.Logger) (*tls.Config, error) {
+	c, err := NewCertificate(place, log)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: c.Get, NextProtos: []string{"h2", "http/1.1"}}, nil
 }
 
 // Get is tls.Config.GetCertificate. Who does not say the place's name gets none, so a scan of addresses learns no name here.
