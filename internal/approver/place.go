@@ -24,8 +24,9 @@ const File = "approver.toml"
 
 const maxFile = 64 << 10 // bytes
 
-// Place is File. Without Certificate the host is localhost, and people come through a tunnel of both ports: browsers take
-// http://localhost for a secure context.
+// Place is File. Without Certificate the host is localhost or a name below it, and people come through a tunnel of both ports: browsers
+// take both for a secure context, and find them on their own machine (RFC 6761, 6.3). Passkeys and cookies of localhost itself are
+// those of everything on it, of any port; a name below it is Doorward's own.
 type Place struct {
 	Host        string `toml:"host"`        // a DNS name, lower case, without a final dot
 	Page        uint16 `toml:"page"`        // port of the static files
@@ -91,8 +92,8 @@ func (p *Place) check() error {
 		return errors.New("page and api have to be two different ports")
 	case (p.Certificate == "") != (p.Key == ""):
 		return errors.New("certificate and key go together")
-	case p.Certificate == "" && p.Host != "localhost":
-		return fmt.Errorf("host = %q needs a certificate; without one the host is localhost", p.Host)
+	case p.Certificate == "" && p.Host != "localhost" && !strings.HasSuffix(p.Host, ".localhost"):
+		return fmt.Errorf("host = %q needs a certificate; without one the host is localhost, or a name as doorward.localhost", p.Host)
 	case p.Certificate != "" && (!filepath.IsAbs(p.Certificate) || !filepath.IsAbs(p.Key)):
 		return errors.New("certificate and key have to be absolute paths")
 	}

@@ -14,6 +14,7 @@ func TestWhereThePageIs(t *testing.T) {
 	const files = "certificate = \"/etc/doorward/tls/cert.pem\"\nkey = \"/etc/doorward/tls/key.pem\"\n"
 	for _, c := range []struct{ name, text, page, api, wrong string }{
 		{"a tunnel", "host = \"localhost\"\n", "http://localhost:8440", "http://localhost:8441", ""},
+		{"a tunnel to a name of its own", "host = \"ward.localhost\"\n", "http://ward.localhost:8440", "http://ward.localhost:8441", ""},
 		{"a name", "host = \"ward.example.org\"\n" + files, "https://ward.example.org:8440", "https://ward.example.org:8441", ""},
 		{"the usual port", "host = \"ward.example.org\"\npage = 443\napi = 8443\n" + files, "https://ward.example.org",
 			"https://ward.example.org:8443", ""},
@@ -22,6 +23,9 @@ func TestWhereThePageIs(t *testing.T) {
 		{"a typo", "hots = \"localhost\"\n", "", "", `line 1: there is no key "hots"`},
 		{"an address", "host = \"192.0.2.1\"\n" + files, "", "", "is an address"},
 		{"no certificate", "host = \"ward.example.org\"\n", "", "", "needs a certificate"},
+		{"a name that only ends so", "host = \"notlocalhost\"\n", "", "", "needs a certificate"},
+		{"below nothing", "host = \".localhost\"\n", "", "", "no host name"},
+		{"a name of localhost's elsewhere", "host = \"localhost.example.org\"\n", "", "", "needs a certificate"},
 		{"half of one", "host = \"localhost\"\nkey = \"/x\"\n", "", "", "go together"},
 		{"from here", "host = \"ward.example.org\"\ncertificate = \"a\"\nkey = \"b\"\n", "", "", "absolute"},
 		{"one port", "host = \"localhost\"\npage = 80\napi = 80\n", "", "", "two different ports"},

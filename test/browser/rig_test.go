@@ -59,6 +59,11 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
+	return newRigAt(t, "localhost")
+}
+
+func newRigAt(t *testing.T, host string) *rig {
+	t.Helper()
 	if browser == nil {
 		t.Skip(chromium.Missing)
 	}
@@ -71,7 +76,7 @@ func newRig(t *testing.T) *rig {
 	}
 	pages, pagePort := listen()
 	api, apiPort := listen()
-	place := &approver.Place{Host: "localhost", Page: pagePort, API: apiPort}
+	place := &approver.Place{Host: host, Page: pagePort, API: apiPort}
 	files, err := page.New(place)
 	if err != nil {
 		t.Fatal(err)
