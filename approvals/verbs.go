@@ -25,6 +25,7 @@ var verbs = map[string]*verb{
 	"enrol":   open(carry[wire.EnrolReq, wire.EnrolResp]("enrol")),
 	"pending": carry[wire.ListFrom, wire.PendingResp]("pending"),
 	"show":    carry[wire.CallRef, wire.WebShown]("show"),
+	"body":    carry[wire.BodyReq, wire.BodyResp]("body"),
 	"decide":  carry[wire.WebDecideReq, wire.WebDecided]("decide"),
 	"history": carry[wire.AuditReq, wire.AuditResp]("history"),
 	"grants":  carry[wire.ListFrom, wire.GrantsResp]("grants"),

@@ -53,7 +53,7 @@ func (s *Sentinel) card(j *judged, c *ledger.Call) *wire.Card {
 	switch {
 	case j.bodied && len(j.body) > 0:
 		k.Bodies = append(k.Bodies, shown("what is sent", j.media, j.body, maxShown))
-	case len(j.base) > 0: // a deletion sends nothing
+	case j.goes():
 		k.Bodies = append(k.Bodies, shown("what goes", "", j.base, maxShown))
 	}
 	for _, r := range j.facts.Recipients {
@@ -67,6 +67,9 @@ func (s *Sentinel) card(j *judged, c *ledger.Call) *wire.Card {
 	}
 	return k
 }
+
+// goes says whether the card shows what stands at the server: a deletion sends nothing.
+func (j *judged) goes() bool { return len(j.base) > 0 && len(j.body) == 0 }
 
 // cardFits encodes a card that a person can be shown whole. What nobody could look at is not put up for decision.
 func cardFits(k *wire.Card) (json.RawMessage, error) {
@@ -99,7 +102,7 @@ func shown(name, media string, b []byte, most int) wire.Shown {
 	if utf8.Valid(cut) {
 		w.Text = string(cut)
 	} else {
-		w.Text, w.Cut = fmt.Sprintf("%d bytes that are no text", len(b)), true
+		w.Text, w.Cut, w.Binary = fmt.Sprintf("%d bytes that are no text", len(b)), true, true
 	}
 	return w
 }

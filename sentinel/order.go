@@ -26,6 +26,8 @@ type Bound struct {
 	Prepared bool         `msgpack:"p,omitempty"`
 	// Recipients are whom the call reaches, as the policy saw them.
 	Recipients []string `msgpack:"r,omitempty"`
+	// Goes: behind all that the worker gets the spool has what stands at the server, for the person to read.
+	Goes bool `msgpack:"g,omitempty"`
 }
 
 // order is what executing a call takes.
@@ -38,7 +40,7 @@ type order struct {
 
 func (j *judged) order() *order {
 	return &order{Bound: Bound{Frame: j.frame, Entries: j.entries, ETag: j.etag, Account: j.account.Digest,
-		Prepared: j.bodied, Recipients: j.facts.Recipients}, body: j.body, files: j.files}
+		Prepared: j.bodied, Recipients: j.facts.Recipients, Goes: j.goes()}, body: j.body, files: j.files}
 }
 
 // grant is what authd is told. With no cell the caller is sentinel itself.
@@ -52,7 +54,7 @@ func (o *order) grant(c *ledger.Call, cell, session string) (*wire.GrantReq, err
 		Unix: time.Now().Add(runFor).Unix()}, nil
 }
 
-// keep puts a parked call's files and prepared body into the spool. c.Spool names them, files first, the body last.
+// keep puts a parked call's files, its prepared body and what goes at the server into the spool. c.Spool names them in that order.
 func (s *Sentinel) keep(ctx context.Context, c *ledger.Call, j *judged) error {
 	put := func(b []byte) error {
 		ref, err := s.put(ctx, b, c.ID)
@@ -71,8 +73,15 @@ func (s *Sentinel) keep(ctx context.Context, c *ledger.Call, j *judged) error {
 			return s.ledgerError(err)
 		}
 	}
+	var rest [][]byte
 	if j.bodied {
-		if err := put(j.body); err != nil {
+		rest = append(rest, j.body)
+	}
+	if j.goes() {
+		rest = append(rest, j.base)
+	}
+	for _, b := range rest {
+		if err := put(b); err != nil {
 			s.forget(c.Spool)
 			return s.ledgerError(err)
 		}
@@ -87,6 +96,9 @@ func (s *Sentinel) recall(c *ledger.Call) (*order, error) {
 		return nil, err
 	}
 	refs := c.Spool
+	if o.Goes && len(refs) > 0 {
+		refs = refs[:len(refs)-1]
+	}
 	if o.Prepared {
 		if len(refs) == 0 {
 			return nil, fmt.Errorf("read call %s back: its body is gone", c.ID)

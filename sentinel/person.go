@@ -152,6 +152,11 @@ func (s *Sentinel) decideAs(ctx context.Context, c *daemon.Call, req *wire.Decid
 	if err != nil {
 		return nil, s.ledgerError(err)
 	}
+	if req.Grant != nil {
+		if k, err := cardOf(&call); err != nil || k.Grantable == nil {
+			return nil, wire.Refuse(wire.CodeNotAllowed, "its card offers no grant, so none can be made of it", "approve it once")
+		}
+	}
 	details := maps.Clone(evidence)
 	a := ledger.Approval{ID: req.ID, By: by, Hash: hex.EncodeToString(req.Hash), Scope: ledger.KindOnce}
 	switch {

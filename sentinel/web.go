@@ -98,6 +98,7 @@ func (s *Sentinel) webVerbs() []daemon.Verb {
 		daemon.On("enrol", approvals, s.webEnrol),
 		daemon.On("pending", approvals, viewed(s, s.pending)),
 		daemon.On("show", approvals, viewed(s, s.webShow)),
+		daemon.On("body", approvals, viewed(s, s.webBody)),
 		daemon.On("decide", approvals, viewed(s, s.webDecide)),
 		daemon.On("grants", approvals, viewed(s, s.grantsVerb)),
 		daemon.On("revoke", approvals, viewed(s, s.revoke)),

@@ -54,6 +54,7 @@ type (
 		SHA256 Digest `msgpack:"h" json:"sha256"`
 		Text   string `msgpack:"t,omitempty" json:"text,omitempty"`
 		Cut    bool   `msgpack:"c,omitempty" json:"cut,omitempty"`
+		Binary bool   `msgpack:"b,omitempty" json:"binary,omitempty"` // Text says so in words
 	}
 
 	// ListFrom asks for a list in pages: After is the Next of the page before, empty for the first.

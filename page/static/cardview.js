@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // A card in full, in a list, and in the record.
 
-import { bytes } from "/verify.js";
-import { el, heading, left, shown, warned, when, whole } from "/view.js";
+import { body } from "/body.js";
+import { el, heading, hex, left, shown, warned, when, whole } from "/view.js";
 
 const reach = (r) => ({ "": "Only you see it.", none: "Only you see it.", people: "The people named in it see it.",
   space: "Members of the place see it.", public: "Anyone may see it." })[r || ""] || `Who sees it: ${r}.`;
 const kinds = { read: "It reads.", write: "It changes something.", destructive: "It deletes something." };
-const size = (n) => (n < 10000 ? `${n} bytes` : `${Math.round(n / 1000)} kB`);
-const hex = (data) => Array.from(typeof data === "string" ? bytes(data) : data || [], (b) => b.toString(16).padStart(2, "0")).join("");
 const rows = (pairs, kind) => el("dl", { class: kind }, pairs.map(([k, v]) => [el("dt", {}, k), el("dd", {}, v)]).flat());
 
 const field = (f) => [shown(f.label), (f.values || []).map((v) => [/\n/.test(v) ? whole(v) : el("div", {}, shown(v)), warned(v)]).flat()];
 
-/** card is what a person decides on, of an offer that verify.js has opened. */
-export function card(c) {
+/** card is what a person decides on, of an offer that verify.js has opened. seen is called when all of a body was. */
+export function card(c, seen) {
   const main = (c.fields || []).filter((f) => f.main);
   const others = (c.fields || []).filter((f) => !f.main);
   const first = (f) => f.startsWith("first time");
@@ -28,7 +26,7 @@ export function card(c) {
     (c.facts || []).filter((f) => !first(f)).map((f) => el("p", { class: "note" }, shown(f), warned(f))),
     c.kind === "call" ? el("p", {}, kinds[c.class] || "", " ", reach(c.reach)) : "",
     (c.bodies || []).length ? el("h2", {}, "Content") : "",
-    (c.bodies || []).map(body),
+    (c.bodies || []).map((b) => body(c.id, b, seen)),
     el("h2", {}, "Who asks"),
     rows([
       c.cell && ["Cell", shown(c.cell)],
@@ -45,17 +43,6 @@ export function card(c) {
       (c.policies || []).length && ["Policy", c.policies.map((p) => el("div", {}, shown(p)))],
     ].filter(Boolean))),
   ].flat().filter(Boolean);
-}
-
-/** body is one body or file, built when it is opened. */
-function body(b) {
-  const d = el("details", {}, el("summary", {}, shown(b.name || "File"), ` (${size(b.size)}`, b.media ? [", ", shown(b.media)] : "", ")"));
-  d.addEventListener("toggle", () => d.append(
-    b.cut ? el("p", { class: "warn" }, el("strong", {}, "Not all of it is shown.")) : "",
-    b.text ? whole(b.text) : "", ...warned(b.text || ""),
-    el("p", { class: "soft text" }, `SHA-256 ${hex(b.sha256)}`),
-  ), { once: true });
-  return d;
 }
 
 /** entry is one of the record's, of which an agent may have chosen any word. */

@@ -3,6 +3,7 @@
 
 import { ask, pages } from "/api.js";
 import { route, signedIn } from "/app.js";
+import { unseen } from "/body.js";
 import { card, row } from "/cardview.js";
 import { keyName } from "/enrol.js";
 import { act, list, main, say, show, state } from "/frame.js";
@@ -39,19 +40,20 @@ export async function oneCard(mine, at) {
   if (mine !== state.turn) return;
   signedIn();
   state.current = { id };
-  show("Decide", card(offer.card), offer.card.state === "parked" ? choices(offer) : "",
+  const { line, tell } = unseen(offer.card);
+  show("Decide", card(offer.card, tell), offer.card.state === "parked" ? choices(offer, line) : "",
     el("p", {}, el("a", { href: "#pending" }, "Back to all that waits")));
 }
 
 /** choices are what a person can do about an offer. */
-function choices(offer) {
+function choices(offer, unread) {
   const c = offer.card;
   const why = el("input", { id: "why", type: "text", maxlength: "500" });
   const box = el("section", { class: "decide", "aria-label": "Decide" });
   const grantable = c.grantable && (c.grantable.limits || []).every((l) => !l.max || Number.isSafeInteger(l.max));
   const grant = grantable ? grantForm(c) : null;
   const yes = c.kind === "widening" ? "Allow this" : "Approve once";
-  box.append(el("h2", {}, "Decide"),
+  box.append(el("h2", {}, "Decide"), unread,
     el("div", { class: "actions" }, button(yes, () => decide(offer, () => ({ approve: true })), "main"),
       button("Deny", () => decide(offer, () => ({ why: why.value })), "danger"),
       c.session ? button("Deny and stop the session", () => decide(offer, () => ({ stop: true, why: why.value })), "danger") : ""),

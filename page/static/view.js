@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is seen. Text goes in as text nodes only; what others chose goes through visible.js first.
 
+import { bytes } from "/verify.js";
 import { block, line, warnings } from "/visible.js";
 
 /** el makes an element. Attributes are set as such, functions are listeners; strings among the content become text, never markup. */
@@ -26,6 +27,9 @@ export const warned = (text) => warnings(text).map((w) => el("p", { class: "warn
 
 export const heading = (text) => el("h1", { tabindex: "-1" }, shown(text));
 export const button = (text, act, kind) => el("button", { type: "button", class: kind, click: act }, text);
+
+export const size = (n) => (n < 10000 ? `${n} bytes` : n < 10e6 ? `${Math.round(n / 1000)} kB` : `${Math.round(n / 1e6)} MB`);
+export const hex = (data) => Array.from(typeof data === "string" ? bytes(data) : data || [], (b) => b.toString(16).padStart(2, "0")).join("");
 
 export function when(seconds) {
   return seconds ? new Date(seconds * 1000).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" }) : "never";

@@ -154,6 +154,7 @@ type standIn struct {
 	decided    []wire.Decision
 	asked      []string // verbs, and what of them
 	life       time.Duration
+	content    map[wire.Digest][]byte   // of bodies, which an attack may change
 	stall      map[string]chan struct{} // by verb: holds its next answer until it is closed
 	broken     bool                     // nobody hears of events
 	news       chan struct{}
@@ -348,6 +349,7 @@ func (s *standIn) verbs() []daemon.Verb {
 			}
 			return r, nil
 		}),
+		s.bodyVerb(),
 		answer(s, "decide", func(q *wire.WebDecideReq) (*wire.WebDecided, error) {
 			r := new(wire.WebDecided)
 			var ends []int64
