@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package approvals carries JSON between a person's browser and sentinel, and decides nothing. It keeps no state but what each
-// browser's cookie is, and that in the browser. Only the page's own origin is answered, so a foreign site that a person visits
-// cannot ask in the person's name; whoever asks without a session gets as far as a passkey's challenge.
+// Package approvals carries what a person's browser asks to sentinel and the answer back, unread, and decides nothing. It keeps no state
+// but what each browser's cookie is, and that in the browser. Only the page's own origin is answered, so a foreign site that a person
+// visits cannot ask in the person's name; whoever asks without a session gets as far as a passkey's challenge.
 //
 // It reads what strangers send, so count on it being taken over. Then it sees what the sessions that pass through it may see, can
-// withhold, delay and repeat, and can narrow: deny, revoke and stop as far as a session may. It cannot approve: what runs is what
-// a passkey signed, the script computes what that is from text that sentinel signed, and sentinel checks both.
+// withhold and delay, and can narrow: deny, revoke and stop as far as a session may. It cannot approve: what runs is what a passkey
+// signed, and the script computes what that is. It cannot say anything either: sentinel signs what it answers, over the question too,
+// and the script takes nothing that it has not signed.
 package approvals
 
 import (
@@ -18,6 +19,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -47,6 +49,12 @@ const (
 
 // memoryGoal, in bytes, is below MemoryMax= of the unit: with all connections in use the collector works, and the kernel does not.
 const memoryGoal = 384 << 20
+
+// Headers of a request's nonce and of an answer's signature, in base64.
+const (
+	nonceHeader     = "Doorward-Nonce"
+	signatureHeader = "Doorward-Signature"
+)
 
 // sessionSize is that of a session in bytes.
 const sessionSize = 32
@@ -113,20 +121,21 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h.Set("Access-Control-Allow-Origin", s.origin)
 	h.Set("Access-Control-Allow-Credentials", "true")
+	h.Set("Access-Control-Expose-Headers", signatureHeader)
 
 	path, query, _ := strings.Cut(r.RequestURI, "?")
 	name := strings.TrimPrefix(path, "/v1/")
 	allow := http.MethodPost
 	if path == "/v1/events" {
 		allow = http.MethodGet
-	} else if path == name || query != "" || verbs[name] == nil && name != "logout" {
+	} else if path == name || query != "" || !known(name) {
 		refuse(w, http.StatusNotFound, wire.Refuse(wire.CodeUsage, "there is no "+quote(path), "docs/protocol.md lists what there is"))
 		return
 	}
 	switch {
 	case r.Method == http.MethodOptions:
 		h.Set("Access-Control-Allow-Methods", allow)
-		h.Set("Access-Control-Allow-Headers", "Content-Type")
+		h.Set("Access-Control-Allow-Headers", "Content-Type, "+nonceHeader)
 		h.Set("Access-Control-Max-Age", strconv.Itoa(int(preflight/time.Second)))
 		w.WriteHeader(http.StatusNoContent)
 	case r.Method != allow:
@@ -150,6 +159,12 @@ func (s *Server) ask(w http.ResponseWriter, r *http.Request, name string) {
 		refuse(w, http.StatusUnsupportedMediaType, wire.Refuse(wire.CodeUsage, "the body must not be compressed", ""))
 		return
 	}
+	nonce, err := base64.StdEncoding.Strict().DecodeString(r.Header.Get(nonceHeader))
+	if err != nil || len(nonce) != wire.WebNonce || len(r.Header.Values(nonceHeader)) != 1 {
+		refuse(w, http.StatusBadRequest, wire.Refuse(wire.CodeUsage, nonceHeader+" has to be 32 bytes in base64",
+			"docs/protocol.md says what they are for"))
+		return
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
 	defer cancel()
 	body, e := s.body(ctx, w, r)
@@ -164,28 +179,30 @@ func (s *Server) ask(w http.ResponseWriter, r *http.Request, name string) {
 	defer func() { <-s.asked }()
 	session := s.session(r)
 	if name == "logout" {
-		s.setSession(w, nil, 0)
-		answer(w, http.StatusOK, &wire.Empty{})
-		return
+		s.setSession(w, nil, 0) // whatever sentinel says
 	}
-	v := verbs[name]
-	if session == nil && !v.open {
+	if session == nil && !slices.Contains(strangers, name) {
 		refuse(w, http.StatusUnauthorized, signIn)
 		return
 	}
-	resp, err := v.carry(ctx, s.sentinel, session, body)
-	if err != nil {
+	var resp wire.WebResp
+	if err := s.sentinel.Call(ctx, name, &wire.WebReq{Session: session, Nonce: nonce, Body: body}, &resp); err != nil {
 		s.fail(w, name, err)
 		return
 	}
-	if l, ok := resp.(*wire.LoginResp); ok && len(l.Session) > 0 {
-		if len(l.Session) != sessionSize {
-			s.fail(w, name, fmt.Errorf("sentinel's session has %d bytes", len(l.Session)))
+	if len(resp.Session) > 0 {
+		if len(resp.Session) != sessionSize {
+			s.fail(w, name, fmt.Errorf("sentinel's session has %d bytes", len(resp.Session)))
 			return
 		}
-		s.setSession(w, l.Session, time.Until(time.Unix(l.Until, 0)))
+		s.setSession(w, resp.Session, time.Until(time.Unix(resp.Until, 0)))
 	}
-	answer(w, http.StatusOK, resp)
+	w.Header().Set(signatureHeader, base64.StdEncoding.EncodeToString(resp.Signature))
+	code := http.StatusOK
+	if resp.Code != "" {
+		code = status(resp.Code)
+	}
+	answer(w, code, resp.Body)
 }
 
 // body reads a request. Who sends one slowly holds up nobody: a small one needs no place until it is whole, and for the few large
@@ -256,7 +273,7 @@ func (s *Server) setSession(w http.ResponseWriter, session []byte, lasts time.Du
 	http.SetCookie(w, c)
 }
 
-// fail answers with sentinel's refusal. Whatever else went wrong is logged, and the browser is told that it did.
+// fail answers with the refusal of who did not ask sentinel or got no answer. Whatever else went wrong is logged, and the browser is told that it did.
 func (s *Server) fail(w http.ResponseWriter, name string, err error) {
 	var e *wire.Error
 	switch {

@@ -12,10 +12,11 @@ import (
 	"time"
 
 	"github.com/doorward/doorward/internal/wire"
+	"github.com/go-json-experiment/json"
 )
 
 // stream sends server-sent events: each message is a wire.WatchResp in JSON, and its id the number of the last event, from which a
-// browser that connects again goes on. after=-1 begins with what comes next.
+// browser that connects again goes on. after=-1 begins with what comes next. Nothing signs them: they are a reason to ask.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, query string) {
 	session := s.session(r)
 	if session == nil {
@@ -39,8 +40,8 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, query string) {
 	_ = rc.SetWriteDeadline(time.Time{})
 	for began := false; ctx.Err() == nil; began = true {
 		asked := time.Now()
-		var resp wire.WatchResp
-		if err := s.poll(ctx, session, after, &resp); err != nil {
+		resp, text, err := s.poll(ctx, session, after)
+		if err != nil {
 			if !began {
 				s.fail(w, "events", err)
 			}
@@ -48,11 +49,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, query string) {
 		}
 		message := []byte(":\n\n") // a sign of life; also to find out who is gone
 		if !began || len(resp.Events) > 0 || resp.Last != after {
-			b, err := encode(&resp)
-			if err != nil {
-				return
-			}
-			message = fmt.Appendf(nil, "id: %d\ndata: %s\n\n", resp.Last, b)
+			message = fmt.Appendf(nil, "id: %d\ndata: %s\n\n", resp.Last, text)
 		}
 		after = resp.Last
 		if !began {
@@ -70,10 +67,29 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, query string) {
 	}
 }
 
-func (s *Server) poll(ctx context.Context, session []byte, after int64, resp *wire.WatchResp) error {
+// poll waits for events after a number, and returns them also as sentinel wrote them: one line.
+func (s *Server) poll(ctx context.Context, session []byte, after int64) (*wire.WatchResp, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
-	return s.events.Call(ctx, "events", &wire.WebReq[wire.WatchReq]{Session: session, Body: wire.WatchReq{After: after}}, resp)
+	q, out, resp := &wire.WebReq{Session: session, Nonce: make([]byte, wire.WebNonce)}, new(wire.WebResp), new(wire.WatchResp)
+	var err error
+	if q.Body, err = json.Marshal(&wire.WatchReq{After: after}); err != nil {
+		return nil, nil, err
+	}
+	if err := s.events.Call(ctx, "events", q, out); err != nil {
+		return nil, nil, err
+	}
+	if out.Code != "" {
+		e := new(wire.Error)
+		if err := json.Unmarshal(out.Body, e); err != nil {
+			return nil, nil, err
+		}
+		return nil, nil, e
+	}
+	if err := json.Unmarshal(out.Body, resp); err != nil {
+		return nil, nil, err
+	}
+	return resp, out.Body, nil
 }
 
 func pause(ctx context.Context, d time.Duration) {

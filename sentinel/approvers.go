@@ -198,12 +198,11 @@ func (s *Sentinel) mayJoin(name string, credential []byte) error {
 
 // webEnrol registers a passkey for an invitation, in two steps. No parser sees what the code's MAC does not cover: who carries it, or
 // guesses the id of an invitation, can put no key of its own in.
-func (s *Sentinel) webEnrol(ctx context.Context, _ *daemon.Call, req *wire.WebReq[wire.EnrolReq]) (*wire.EnrolResp, error) {
+func (s *Sentinel) webEnrol(ctx context.Context, _ []byte, q *wire.EnrolReq) (*wire.EnrolResp, error) {
 	place, at, err := s.place()
 	if err != nil {
 		return nil, err
 	}
-	q := &req.Body
 	s.web.keys.Lock()
 	defer s.web.keys.Unlock()
 	s.web.mu.Lock()

@@ -2,11 +2,7 @@
 
 package sentinel
 
-import (
-	"fmt"
-
-	"github.com/doorward/doorward/internal/wire"
-)
+import "fmt"
 
 // pageBytes is what one answer of a list holds, about: a frame has wire.MaxFrame, and one item more must fit.
 const pageBytes = 512 << 10
@@ -19,7 +15,7 @@ func page[T any](all []T, after string, id func(*T) string) (out []T, next strin
 		if id(&all[i]) <= after {
 			continue
 		}
-		b, err := wire.Marshal(&all[i])
+		b, err := writeJSON(&all[i]) // in which text is never shorter
 		if err != nil {
 			return nil, "", err
 		}

@@ -52,7 +52,7 @@ func (s *Sentinel) pending(ctx context.Context, _ *daemon.Call, req *wire.ListFr
 		}
 		brief(&k)
 		k.Alike = alike[shape(w)] - 1
-		b, err := wire.Marshal(&k)
+		b, err := writeJSON(&k)
 		if err != nil {
 			return nil, err
 		}

@@ -12,7 +12,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -46,7 +45,7 @@ const (
 // web is what sentinel keeps of browsers, in memory: a restart ends it. Who holds approvals sees all that goes by and can waste it;
 // none of it decides anything without a passkey.
 type web struct {
-	card   *ecdsa.PrivateKey // signs cards
+	card   *ecdsa.PrivateKey // signs answers
 	public []byte            // its public half, an uncompressed point, which the enrolment's link carries to the browser
 	login  []byte            // keys the MACs of login's nonces
 
@@ -94,8 +93,9 @@ func newWeb(seed []byte) (*web, error) {
 func (s *Sentinel) webVerbs() []daemon.Verb {
 	approvals := peer.Daemon("approvals")
 	return []daemon.Verb{
-		daemon.On("login", approvals, s.webLogin),
-		daemon.On("enrol", approvals, s.webEnrol),
+		daemon.On("login", approvals, open(s, s.webLogin)),
+		daemon.On("logout", approvals, open(s, s.webLogout)),
+		daemon.On("enrol", approvals, open(s, s.webEnrol)),
 		daemon.On("pending", approvals, viewed(s, s.pending)),
 		daemon.On("show", approvals, viewed(s, s.webShow)),
 		daemon.On("body", approvals, viewed(s, s.webBody)),
@@ -106,20 +106,6 @@ func (s *Sentinel) webVerbs() []daemon.Verb {
 		daemon.On("session", approvals, viewed(s, s.sessionVerb)),
 		daemon.On("history", approvals, viewed(s, s.webHistory)),
 		daemon.On("events", approvals, viewed(s, s.watchEvents)),
-	}
-}
-
-// viewed is a verb for browsers that have a session. h, which is the person's own verb where there is one, finds the approver as the
-// caller.
-func viewed[Req, Resp any](s *Sentinel, h func(context.Context, *daemon.Call, *Req) (*Resp, error),
-) func(context.Context, *daemon.Call, *wire.WebReq[Req]) (*Resp, error) {
-	return func(ctx context.Context, c *daemon.Call, req *wire.WebReq[Req]) (*Resp, error) {
-		name, ok := s.viewer(req.Session)
-		if !ok {
-			return nil, wire.Refuse(wire.CodeNoSession, "this browser is not signed in, or not any more", "sign in with your passkey")
-		}
-		c.Peer = byPasskey(name)
-		return h(ctx, c, &req.Body)
 	}
 }
 
@@ -160,32 +146,30 @@ func (s *Sentinel) place() (*approver.Place, passkey.Place, error) {
 }
 
 // webLogin begins a session, in two steps.
-func (s *Sentinel) webLogin(ctx context.Context, _ *daemon.Call, req *wire.WebReq[wire.LoginReq]) (*wire.LoginResp, error) {
+func (s *Sentinel) webLogin(ctx context.Context, current []byte, req *wire.LoginReq) (*wire.LoginResp, error) {
 	place, at, err := s.place()
 	if err != nil {
 		return nil, err
 	}
 	now := s.ledger.Now()
-	if len(req.Body.Assertion) == 0 {
+	if len(req.Assertion) == 0 {
 		r := &wire.LoginResp{Nonce: s.web.newLogin(now), RP: place.Host}
-		challenge := wire.LoginChallenge(r.Nonce)
-		r.Challenge = challenge[:]
-		if _, ok := s.viewer(req.Session); ok { // to strangers it would say who is here
+		if _, ok := s.viewer(current); ok { // to strangers it would say who is here
 			r.Allow, err = s.credentials()
 		}
 		return r, err
 	}
-	if !s.web.isLogin(now, req.Body.Nonce) {
+	if !s.web.isLogin(now, req.Nonce) {
 		return nil, wire.Refuse(wire.CodeExpired, "signing in took too long", "sign in again")
 	}
-	challenge := wire.LoginChallenge(req.Body.Nonce)
-	who, err := s.signer(ctx, "login", at, challenge[:], req.Body.Assertion)
+	challenge := wire.LoginChallenge(req.Nonce)
+	who, err := s.signer(ctx, "login", at, challenge[:], req.Assertion)
 	if err != nil {
 		return nil, err
 	}
 	session, until := make([]byte, 32), now.Add(viewFor)
 	rand.Read(session)
-	if !s.web.begin(now, req.Body.Nonce, session, who.Name, until) {
+	if !s.web.begin(now, req.Nonce, session, who.Name, until) {
 		s.refused("sentinel", "approvals", "login", wire.CodeExpired, "an assertion came twice")
 		return nil, wire.Refuse(wire.CodeExpired, "a session was begun with this already", "sign in again")
 	}
@@ -266,8 +250,16 @@ func (s *Sentinel) unsigned(verb string, err error) error {
 	return wire.Refuse(wire.CodeNotAllowed, "what the passkey answered does not count: "+err.Error(), next)
 }
 
-// webShow is one card in full, signed. With one that waits comes what it is decided with.
-func (s *Sentinel) webShow(ctx context.Context, _ *daemon.Call, req *wire.CallRef) (*wire.WebShown, error) {
+// webLogout ends a session here, so that who has kept its cookie has nothing.
+func (s *Sentinel) webLogout(_ context.Context, session []byte, _ *wire.Empty) (*wire.Empty, error) {
+	s.web.mu.Lock()
+	defer s.web.mu.Unlock()
+	s.web.views.take(s.ledger.Now(), session)
+	return new(wire.Empty), nil
+}
+
+// webShow is one card in full. With one that waits comes what it is decided with.
+func (s *Sentinel) webShow(ctx context.Context, _ *daemon.Call, req *wire.CallRef) (*wire.Offer, error) {
 	place, _, err := s.place()
 	if err != nil {
 		return nil, err
@@ -276,12 +268,12 @@ func (s *Sentinel) webShow(ctx context.Context, _ *daemon.Call, req *wire.CallRe
 	if err != nil {
 		return nil, s.ledgerError(err)
 	}
-	o := wire.Offer{RP: place.Host}
+	o := &wire.Offer{RP: place.Host}
 	if o.Card, err = cardOf(&call); err != nil {
 		return nil, err
 	}
 	if call.State != ledger.Parked {
-		return s.sign(&o)
+		return o, fitAnswer(o)
 	}
 	now := s.ledger.Now()
 	until := now.Add(offerFor)
@@ -290,45 +282,25 @@ func (s *Sentinel) webShow(ctx context.Context, _ *daemon.Call, req *wire.CallRe
 	if o.Allow, err = s.credentials(); err != nil {
 		return nil, err
 	}
-	shown, err := s.sign(&o)
-	if err != nil {
+	if err := fitAnswer(o); err != nil {
 		return nil, err
 	}
 	s.web.mu.Lock()
 	defer s.web.mu.Unlock()
 	s.web.offers.put(now, o.Nonce, offer{call.ID, o.Card.Hash}, until)
-	return shown, nil
+	return o, nil
 }
 
-// sign signs what is shown, so that approvals, which carries it, cannot show another card.
-func (s *Sentinel) sign(o *wire.Offer) (*wire.WebShown, error) {
-	text, err := offerText(o)
-	if err != nil {
-		return nil, err
-	}
-	digest := sha256.Sum256(append([]byte(wire.SignedTag), text...))
-	r, t, err := ecdsa.Sign(rand.Reader, s.web.card, digest[:])
-	if err != nil {
-		return nil, fmt.Errorf("sign card %s: %w", o.Card.ID, err)
-	}
-	sig := make([]byte, 64)
-	r.FillBytes(sig[:32])
-	t.FillBytes(sig[32:])
-	return &wire.WebShown{Signed: text, Signature: sig}, nil
-}
-
-// offerText is an offer as JSON that fits into a frame. It may be longer than the card's own frame was, where much of it is escaped:
-// then bodies are shown less of, and say so.
-func offerText(o *wire.Offer) ([]byte, error) {
+// fitAnswer cuts an offer so that it fits into an answer. In JSON it may be longer than the card's own frame was, where much of it is
+// escaped: then bodies are shown less of, and say so.
+func fitAnswer(o *wire.Offer) error {
 	for {
-		var b bytes.Buffer
-		enc := json.NewEncoder(&b)
-		enc.SetEscapeHTML(false)
-		if err := enc.Encode(o); err != nil {
-			return nil, fmt.Errorf("encode card %s: %w", o.Card.ID, err)
+		b, err := writeJSON(o)
+		if err != nil {
+			return fmt.Errorf("encode card %s: %w", o.Card.ID, err)
 		}
-		if b.Len() <= wire.MaxFrame-maxSlack {
-			return bytes.TrimRight(b.Bytes(), "\n"), nil
+		if len(b) <= maxAnswer {
+			return nil
 		}
 		var longest *wire.Shown
 		for i := range o.Card.Bodies {
@@ -346,7 +318,7 @@ func offerText(o *wire.Offer) ([]byte, error) {
 		case o.Card.Grantable != nil:
 			o.Card.Grantable = nil
 		default:
-			return nil, wire.Refuse(wire.CodeTooLarge, "the card is too large for a browser",
+			return wire.Refuse(wire.CodeTooLarge, "the card is too large for a browser",
 				"decide it at a terminal: doorward show "+o.Card.ID)
 		}
 	}

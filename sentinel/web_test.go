@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -21,6 +22,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/doorward/doorward/internal/approver"
 	"github.com/doorward/doorward/internal/daemon"
@@ -31,6 +33,7 @@ import (
 	"github.com/doorward/doorward/sentinel/passkey"
 	"github.com/doorward/doorward/sentinel/passkey/softkey"
 	"github.com/doorward/doorward/sentinel/policy"
+	"github.com/google/go-cmp/cmp"
 )
 
 // here is where the page of these tests is.
@@ -91,7 +94,7 @@ func (s *Sentinel) invited(t *testing.T, name string) (id string, code, card []b
 
 func (s *Sentinel) enrol(t *testing.T, q wire.EnrolReq) (*wire.EnrolResp, error) {
 	t.Helper()
-	return s.webEnrol(t.Context(), approvals(), &wire.WebReq[wire.EnrolReq]{Body: q})
+	return s.webEnrol(t.Context(), nil, &q)
 }
 
 // enrolled is the browser of a new approver, who has not signed in.
@@ -124,7 +127,7 @@ func (s *Sentinel) signedIn(t *testing.T, name string) *browser {
 
 func (s *Sentinel) login(t *testing.T, session []byte, q wire.LoginReq) (*wire.LoginResp, error) {
 	t.Helper()
-	return s.webLogin(t.Context(), approvals(), &wire.WebReq[wire.LoginReq]{Session: session, Body: q})
+	return s.webLogin(t.Context(), session, &q)
 }
 
 func (b *browser) login(lies ...softkey.Lie) (*wire.LoginResp, error) {
@@ -134,7 +137,7 @@ func (b *browser) login(lies ...softkey.Lie) (*wire.LoginResp, error) {
 		b.t.Fatal(err)
 	}
 	challenge := wire.LoginChallenge(o.Nonce)
-	if !bytes.Equal(challenge[:], o.Challenge) || o.RP != here.RP {
+	if o.RP != here.RP {
 		b.t.Fatalf("%+v", o)
 	}
 	r, err := b.s.login(b.t, nil, wire.LoginReq{Nonce: o.Nonce, Assertion: b.key.Assert(here, challenge[:], lies...)})
@@ -144,30 +147,67 @@ func (b *browser) login(lies ...softkey.Lie) (*wire.LoginResp, error) {
 	return r, err
 }
 
-// show is a card as the script takes it: one that the key of the link has not signed is none.
-func (b *browser) show(id string) wire.Offer {
+// answerTo puts a question as the page's script does, and takes an answer only where the key of the link has signed it.
+func answerTo[Req, Resp any](b *browser, verb string, h func(context.Context, *daemon.Call, *Req) (*Resp, error), q Req) (*Resp, error) {
 	b.t.Helper()
-	shown, err := viewed(b.s, b.s.webShow)(b.t.Context(), approvals(), &wire.WebReq[wire.CallRef]{Session: b.session, Body: wire.CallRef{Call: id}})
+	text, err := json.Marshal(q)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if !b.signed(shown) {
-		b.t.Fatal("the card is not signed")
-	}
-	var o wire.Offer
-	if err := json.Unmarshal(shown.Signed, &o); err != nil {
+	req := &wire.WebReq{Session: b.session, Nonce: random32(), Body: text}
+	c := approvals()
+	c.Verb = verb
+	resp, err := viewed(b.s, h)(b.t.Context(), c, req)
+	if err != nil {
 		b.t.Fatal(err)
 	}
-	return o
+	if !b.genuine(verb, req, resp) {
+		b.t.Fatalf("the answer to %s is not signed", verb)
+	}
+	if resp.Code != "" {
+		e := new(wire.Error)
+		if err := json.Unmarshal(resp.Body, e); err != nil || e.Code != resp.Code {
+			b.t.Fatalf("%s, %v", resp.Body, err)
+		}
+		return nil, e
+	}
+	v := new(Resp)
+	if err := json.Unmarshal(resp.Body, v); err != nil {
+		b.t.Fatal(err)
+	}
+	return v, nil
 }
 
-func (b *browser) signed(w *wire.WebShown) bool {
+func random32() []byte {
+	b := make([]byte, 32)
+	rand.Read(b)
+	return b
+}
+
+func (b *browser) genuine(verb string, req *wire.WebReq, resp *wire.WebResp) bool {
 	key, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), b.card)
-	if err != nil || len(w.Signature) != 64 {
-		b.t.Fatal(err, len(w.Signature))
+	if err != nil || len(resp.Signature) != 64 {
+		b.t.Fatal(err, len(resp.Signature))
 	}
-	digest := sha256.Sum256(append([]byte(wire.SignedTag), w.Signed...))
-	return ecdsa.Verify(key, digest[:], new(big.Int).SetBytes(w.Signature[:32]), new(big.Int).SetBytes(w.Signature[32:]))
+	digest := sha256.Sum256(wire.Answered(verb, req, resp))
+	return ecdsa.Verify(key, digest[:], new(big.Int).SetBytes(resp.Signature[:32]), new(big.Int).SetBytes(resp.Signature[32:]))
+}
+
+// show is a card as the script takes it.
+func (b *browser) show(id string) wire.Offer {
+	b.t.Helper()
+	o, err := answerTo(b, "show", b.s.webShow, wire.CallRef{Call: id})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return *o
+}
+
+// with is the browser with another session.
+func (b *browser) with(session []byte) *browser {
+	other := *b
+	other.session = session
+	return &other
 }
 
 // item is what the script makes of an offer, and a decision on it.
@@ -189,7 +229,7 @@ func (b *browser) signs(items []wire.WebDecision, expires []int64, lies ...softk
 
 func (b *browser) decide(req *wire.WebDecideReq) (*wire.WebDecided, error) {
 	b.t.Helper()
-	return viewed(b.s, b.s.webDecide)(b.t.Context(), approvals(), &wire.WebReq[wire.WebDecideReq]{Session: b.session, Body: *req})
+	return answerTo(b, "decide", b.s.webDecide, *req)
 }
 
 // yes approves a card as it is shown now.
@@ -256,7 +296,7 @@ func TestAPasskeyDecides(t *testing.T) {
 	b := s.signedIn(t, "ada")
 	id := s.asks(t, "work")
 
-	list, err := viewed(s, s.pending)(t.Context(), approvals(), &wire.WebReq[wire.ListFrom]{Session: b.session})
+	list, err := answerTo(b, "pending", s.pending, wire.ListFrom{})
 	if err != nil || len(list.Cards) != 1 || list.Cards[0].ID != id {
 		t.Fatalf("%+v, %v", list, err)
 	}
@@ -340,7 +380,7 @@ func TestAPasskeyGrantsAndStops(t *testing.T) {
 	for s.stateOf(t, o.Card.ID) == ledger.Approved || s.stateOf(t, o.Card.ID) == ledger.Executing {
 		time.Sleep(time.Millisecond) // it runs, beside this
 	}
-	grants, err := viewed(s, s.grantsVerb)(t.Context(), approvals(), &wire.WebReq[wire.ListFrom]{Session: b.session})
+	grants, err := answerTo(b, "grants", s.grantsVerb, wire.ListFrom{})
 	if err != nil || len(grants.Grants) != 1 || grants.Grants[0].By != "passkey:ada" {
 		t.Fatalf("%+v, %v", grants, err)
 	}
@@ -680,10 +720,10 @@ func TestASession(t *testing.T) {
 	b := s.signedIn(t, "ada")
 	id := s.asks(t, "work")
 	stop := func(session []byte, q wire.StopReq) (*wire.Report, error) {
-		return viewed(s, s.stop)(t.Context(), approvals(), &wire.WebReq[wire.StopReq]{Session: session, Body: q})
+		return answerTo(b.with(session), "stop", s.stop, q)
 	}
 	for name, session := range map[string][]byte{"none": nil, "a guess": bytes.Repeat([]byte{1}, 32), "its digest": digestOf(b.session)} {
-		if _, err := viewed(s, s.pending)(t.Context(), approvals(), &wire.WebReq[wire.ListFrom]{Session: session}); codeOf(err) != wire.CodeNoSession {
+		if _, err := answerTo(b.with(session), "pending", s.pending, wire.ListFrom{}); codeOf(err) != wire.CodeNoSession {
 			t.Errorf("%s: pending: %v", name, err)
 		}
 		if _, err := stop(session, wire.StopReq{Cell: "work"}); codeOf(err) != wire.CodeNoSession {
@@ -702,14 +742,14 @@ func TestASession(t *testing.T) {
 	if !strings.Contains(s.details(t, ledger.EvSetting), `"actor":"passkey:ada","subject":"stopped/work"`) {
 		t.Errorf("the record: %s", s.details(t, ledger.EvSetting))
 	}
-	h, err := viewed(s, s.webHistory)(t.Context(), approvals(), &wire.WebReq[wire.AuditReq]{Session: b.session, Body: wire.AuditReq{Op: "list"}})
+	h, err := answerTo(b, "history", s.webHistory, wire.AuditReq{Op: "list"})
 	if err != nil || len(h.Lines) == 0 {
 		t.Errorf("%+v, %v", h, err)
 	}
-	if _, err := viewed(s, s.webHistory)(t.Context(), approvals(), &wire.WebReq[wire.AuditReq]{Session: b.session, Body: wire.AuditReq{Op: "follow"}}); codeOf(err) != wire.CodeUsage {
+	if _, err := answerTo(b, "history", s.webHistory, wire.AuditReq{Op: "follow"}); codeOf(err) != wire.CodeUsage {
 		t.Errorf("%v", err)
 	}
-	e, err := viewed(s, s.watchEvents)(t.Context(), approvals(), &wire.WebReq[wire.WatchReq]{Session: b.session})
+	e, err := answerTo(b, "events", s.watchEvents, wire.WatchReq{})
 	if err != nil || len(e.Events) == 0 {
 		t.Errorf("%+v, %v", e, err)
 	}
@@ -965,22 +1005,74 @@ func TestAnOlderRecordHasNoApprovers(t *testing.T) {
 	}
 }
 
-// An altered card is none, and the key that says so stays the same.
-func TestACardIsSigned(t *testing.T) {
+// An answer that was altered is none, and neither is one to another question; the key that says so stays the same.
+func TestAnAnswerIsSigned(t *testing.T) {
 	s := newWard(t)
 	b := s.signedIn(t, "ada")
 	id := s.asks(t, "work")
-	shown, err := viewed(s, s.webShow)(t.Context(), approvals(), &wire.WebReq[wire.CallRef]{Session: b.session, Body: wire.CallRef{Call: id}})
-	if err != nil || !b.signed(shown) {
-		t.Fatalf("control: %v", err)
+	ask := func(verb string, h webHandler, session []byte, text string) (*wire.WebReq, *wire.WebResp) {
+		t.Helper()
+		c := approvals()
+		c.Verb = verb
+		q := &wire.WebReq{Session: session, Nonce: random32(), Body: []byte(text)}
+		r, err := h(t.Context(), c, q)
+		if err != nil || !b.genuine(verb, q, r) {
+			t.Fatalf("control: %s: %v", verb, err)
+		}
+		return q, r
 	}
-	for _, at := range []int{0, len(shown.Signed) / 2, len(shown.Signed) - 1} {
-		altered := wire.WebShown{Signed: bytes.Clone(shown.Signed), Signature: shown.Signature}
-		altered.Signed[at] ^= 1
-		if b.signed(&altered) {
-			t.Errorf("byte %d may be another", at)
+	show, q := viewed(s, s.webShow), `{"call":"`+id+`"}`
+	req, resp := ask("show", show, b.session, q)
+	for name, change := range map[string]func(*wire.WebReq, *wire.WebResp){
+		"a byte of the answer":  func(_ *wire.WebReq, r *wire.WebResp) { r.Body[len(r.Body)/2] ^= 1 },
+		"a byte more":           func(_ *wire.WebReq, r *wire.WebResp) { r.Body = append(r.Body, ' ') },
+		"a refusal of it":       func(_ *wire.WebReq, r *wire.WebResp) { r.Code = wire.CodeNotFound },
+		"the answer to another": func(q *wire.WebReq, _ *wire.WebResp) { q.Body = bytes.Replace(q.Body, []byte(id), []byte("c1"), 1) },
+		"an earlier answer":     func(q *wire.WebReq, _ *wire.WebResp) { q.Nonce = random32() },
+		"a nonce that goes on":  func(q *wire.WebReq, _ *wire.WebResp) { q.Nonce = append(q.Nonce, 0) },
+	} {
+		x, y := *req, *resp
+		x.Body, y.Body = bytes.Clone(x.Body), bytes.Clone(y.Body)
+		if change(&x, &y); b.genuine("show", &x, &y) {
+			t.Errorf("%s: it is taken", name)
 		}
 	}
+	if b.genuine("pending", req, resp) || b.genuine("sho", req, resp) {
+		t.Error("it is taken for the answer to another verb")
+	}
+
+	// A refusal is signed as well, also of who has no session; what says so cannot be made up.
+	for _, c := range []struct {
+		verb    string
+		h       webHandler
+		session []byte
+		text    string
+		want    wire.Code
+	}{
+		{"show", show, b.session, `{"call":"none"}`, wire.CodeNotFound},
+		{"show", show, b.session, `{"call":1}`, wire.CodeUsage},
+		{"show", show, nil, q, wire.CodeNoSession},
+		{"show", show, random32(), `no JSON`, wire.CodeNoSession}, // nothing of it is read
+		{"stop", viewed(s, s.stop), nil, `{}`, wire.CodeNoSession},
+		{"enrol", open(s, s.webEnrol), nil, `{"id":"none"}`, wire.CodeNotFound},
+		{"enrol", open(s, s.webEnrol), nil, `{"id":"` + strings.Repeat("x", maxStranger) + `"}`, wire.CodeTooLarge},
+		{"login", open(s, s.webLogin), nil, `{"nonce":"AA==","assertion":"e30="}`, wire.CodeExpired},
+	} {
+		q, r := ask(c.verb, c.h, c.session, c.text)
+		var e wire.Error
+		if err := json.Unmarshal(r.Body, &e); err != nil || r.Code != c.want || e.Code != c.want || e.Reason == "" {
+			t.Errorf("%s %.40s: %s %s, %v", c.verb, c.text, r.Code, r.Body, err)
+		}
+		if r.Code = ""; b.genuine(c.verb, q, r) {
+			t.Errorf("%s: a refusal is taken for an answer", c.verb)
+		}
+	}
+	c := approvals()
+	c.Verb = "show"
+	if r, err := show(t.Context(), c, &wire.WebReq{Session: b.session, Nonce: random32()[:31], Body: []byte(q)}); r != nil || codeOf(err) != wire.CodeUsage {
+		t.Errorf("a short nonce: %+v, %v", r, err)
+	}
+
 	same, err := newWeb(make([]byte, 32))
 	if err != nil || !bytes.Equal(same.public, b.card) || len(b.card) != 65 || b.card[0] != 4 {
 		t.Errorf("after a restart the key is another; %v", err)
@@ -990,27 +1082,62 @@ func TestACardIsSigned(t *testing.T) {
 	}
 }
 
+// What is too long for a frame is refused in words, and what is no UTF-8 spoils no answer.
+func TestAnAnswerFitsAndIsText(t *testing.T) {
+	s := newWard(t)
+	b := s.signedIn(t, "ada")
+	say := func(text string) (*wire.Report, error) {
+		return answerTo(b, "stop", func(context.Context, *daemon.Call, *wire.StopReq) (*wire.Report, error) {
+			return &wire.Report{Lines: []string{text}}, nil
+		}, wire.StopReq{})
+	}
+	if r, err := say("a\xffb"); err != nil || r.Lines[0] != "a\uFFFDb" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err := say(strings.Repeat("\x01", maxAnswer/6)); codeOf(err) != wire.CodeTooLarge {
+		t.Errorf("%v", err)
+	}
+	if _, err := say(strings.Repeat("a", maxAnswer-20)); err != nil {
+		t.Errorf("control: %v", err)
+	}
+}
+
+// Who signs out is out, also for whoever kept the cookie.
+func TestSigningOut(t *testing.T) {
+	s := newWard(t)
+	b := s.signedIn(t, "ada")
+	first := b.session
+	if _, err := b.login(); err != nil {
+		t.Fatal(err)
+	}
+	for _, session := range [][]byte{first, first, nil, random32()} { // of who has none nothing ends
+		if _, err := s.webLogout(t.Context(), session, new(wire.Empty)); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := answerTo(b.with(first), "pending", s.pending, wire.ListFrom{}); codeOf(err) != wire.CodeNoSession {
+		t.Errorf("%v", err)
+	}
+	if _, err := answerTo(b, "pending", s.pending, wire.ListFrom{}); err != nil {
+		t.Errorf("control: her other session: %v", err)
+	}
+}
+
 // A card whose text is much longer as JSON is shown less of, and says so; it fits into a frame all the same.
 func TestALongCardFits(t *testing.T) {
-	s := newWard(t)
 	o := wire.Offer{Card: wire.Card{ID: "c1", Bodies: []wire.Shown{{Name: "a", Text: strings.Repeat("\x01", maxShown)},
 		{Name: "b", Text: strings.Repeat("é", 64)}, {Name: "c", Text: strings.Repeat("\x02é", maxShown/3)}}}}
-	w, err := s.sign(&o)
-	if err != nil {
+	if err := fitAnswer(&o); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := wire.Marshal(w); err != nil || len(b) > wire.MaxFrame-1024 {
+	if b, err := writeJSON(&o); err != nil || len(b) > maxAnswer {
 		t.Errorf("%d bytes, %v", len(b), err)
 	}
-	var back wire.Offer
-	if err := json.Unmarshal(w.Signed, &back); err != nil {
-		t.Fatal(err)
-	}
-	if k := back.Card.Bodies; !k[0].Cut && !k[2].Cut || k[1].Cut || k[1].Text != strings.Repeat("é", 64) || strings.Contains(k[2].Text, "\uFFFD") {
+	if k := o.Card.Bodies; !k[0].Cut && !k[2].Cut || k[1].Cut || k[1].Text != strings.Repeat("é", 64) || !utf8.ValidString(k[2].Text) {
 		t.Errorf("%v, %v, %v", k[0].Cut, k[1].Cut, k[2].Cut)
 	}
 	o = wire.Offer{Card: wire.Card{ID: "c2", Facts: []string{strings.Repeat("\x01", wire.MaxFrame)}}}
-	if _, err := s.sign(&o); codeOf(err) != wire.CodeTooLarge {
+	if err := fitAnswer(&o); codeOf(err) != wire.CodeTooLarge {
 		t.Errorf("%v", err)
 	}
 }
@@ -1044,34 +1171,99 @@ func TestOnlyApprovalsAsks(t *testing.T) {
 	for name, who := range map[string]peertest.As{"a person": peertest.Person(1000), "root": peertest.Person(0), "page": peertest.Daemon("page"),
 		"egress": peertest.Daemon("egress"), "a worker": peertest.Worker("approvals"), "a cell": peertest.Cell("approvals", "payload")} {
 		ctx, stop := context.WithTimeout(t.Context(), 2*time.Second)
-		if err := serve(who).Call(ctx, "login", &wire.WebReq[wire.LoginReq]{}, new(wire.LoginResp)); err == nil {
+		if err := serve(who).Call(ctx, "login", &wire.WebReq{Nonce: random32(), Body: []byte("{}")}, new(wire.WebResp)); err == nil {
 			t.Errorf("%s is answered", name)
 		}
 		stop()
 	}
 	c := serve(peertest.Daemon("approvals"))
-	ask := func(verb string, req, resp any) {
+	ask := func(verb string, q any) []byte {
 		t.Helper()
-		if err := c.Call(t.Context(), verb, req, resp); err != nil {
-			t.Errorf("%s: %v", verb, err)
+		text, err := json.Marshal(q)
+		if err != nil {
+			t.Fatal(err)
 		}
+		req, resp := &wire.WebReq{Session: b.session, Nonce: random32(), Body: text}, new(wire.WebResp)
+		if err := c.Call(t.Context(), verb, req, resp); err != nil || resp.Code != "" || !b.genuine(verb, req, resp) {
+			t.Errorf("%s: %s, %v", verb, resp.Body, err)
+		}
+		return resp.Body
 	}
-	ask("login", &wire.WebReq[wire.LoginReq]{}, new(wire.LoginResp))
-	ask("pending", &wire.WebReq[wire.ListFrom]{Session: b.session}, new(wire.PendingResp))
-	ask("grants", &wire.WebReq[wire.ListFrom]{Session: b.session}, new(wire.GrantsResp))
-	ask("session", &wire.WebReq[wire.SessionReq]{Session: b.session}, new(wire.SessionResp))
-	ask("history", &wire.WebReq[wire.AuditReq]{Session: b.session, Body: wire.AuditReq{Op: "show", ID: id}}, new(wire.AuditResp))
-	ask("events", &wire.WebReq[wire.WatchReq]{Session: b.session}, new(wire.WatchResp))
-	var shown wire.WebShown
-	ask("show", &wire.WebReq[wire.CallRef]{Session: b.session, Body: wire.CallRef{Call: id}}, &shown)
+	ask("login", wire.LoginReq{})
+	ask("pending", wire.ListFrom{})
+	ask("grants", wire.ListFrom{})
+	ask("session", wire.SessionReq{})
+	ask("history", wire.AuditReq{Op: "show", ID: id})
+	ask("events", wire.WatchReq{})
 	var o wire.Offer
-	if err := json.Unmarshal(shown.Signed, &o); err != nil {
+	if err := json.Unmarshal(ask("show", wire.CallRef{Call: id}), &o); err != nil {
 		t.Fatal(err)
 	}
 	var r wire.WebDecided
-	ask("decide", &wire.WebReq[wire.WebDecideReq]{Session: b.session, Body: *b.approving(&o)}, &r)
-	if !done(&r, nil) {
-		t.Errorf("%+v", r)
+	if err := json.Unmarshal(ask("decide", *b.approving(&o)), &r); err != nil || !done(&r, nil) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	ask("logout", wire.Empty{})
+	if _, ok := s.viewer(b.session); ok {
+		t.Error("the session lives on")
+	}
+}
+
+// FuzzReadJSON: what is taken means one thing, and what is not leaves nothing behind.
+func FuzzReadJSON(f *testing.F) {
+	for _, s := range []string{`{}`, `{"items":[{"id":"c","nonce":"AQ==","decision":"e30="}],"assertion":"e30="}`, `{"call":"c"}`, ` {"call":"c"}`,
+		`{"op":"list","after":1}`, `{"items":null}`, `{"a":1,"a":2}`, "{\"call\":\"\xff\"}", `{"id":"x","credential":"e30=","mac":"AQ=="}`, `null`,
+		`{"Call":"c"}`, `{"call":"c"}{}`, `{"call":"\ud800"}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		readTwice[wire.WebDecideReq](t, b)
+		readTwice[wire.LoginReq](t, b)
+		readTwice[wire.EnrolReq](t, b)
+		readTwice[wire.CallRef](t, b)
+		readTwice[wire.AuditReq](t, b)
+		readTwice[wire.PersonRevokeReq](t, b)
+	})
+}
+
+func readTwice[T any](t *testing.T, b []byte) {
+	var v, w, none T
+	if err := readJSON("it", b, &v); err != nil {
+		if codeOf(err) != wire.CodeUsage {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(none, v); diff != "" {
+			t.Fatalf("%s leaves %s", b, diff)
+		}
+		return
+	}
+	out, err := writeJSON(&v)
+	if err != nil {
+		t.Fatalf("%s: %v", b, err)
+	}
+	if err := readJSON("it", out, &w); err != nil {
+		t.Fatalf("%s became %s: %v", b, out, err)
+	}
+	if x, _ := writeJSON(&w); !bytes.Equal(x, out) {
+		t.Fatalf("%s became %s, then %s", b, out, x)
+	}
+}
+
+// What a browser asks is read strictly: two readers would else read two questions.
+func TestWhatIsNoRequestIsRefused(t *testing.T) {
+	for name, body := range map[string]string{
+		"nothing": "", "null": "null", "a list": "[]", "text": `"x"`, "a key that is unknown": `{"call":"c","x":1}`, "a key twice": `{"call":"c","call":"d"}`,
+		"a key in capitals": `{"Call":"c"}`, "more behind it": `{"call":"c"}{}`, "a number": `{"call":1}`, "no UTF-8": "{\"call\":\"\xff\"}",
+		"half of a pair": `{"call":"\ud800"}`, "a comment": `{"call":"c"/**/}`, "cut": `{"call":"c"`,
+	} {
+		var q wire.CallRef
+		if err := readJSON("show", []byte(body), &q); codeOf(err) != wire.CodeUsage || q != (wire.CallRef{}) {
+			t.Errorf("%s: %+v, %v", name, q, err)
+		}
+	}
+	var q wire.CallRef
+	if err := readJSON("show", []byte(" {\"call\":\"c\"}\n"), &q); err != nil || q.Call != "c" {
+		t.Errorf("control: %+v, %v", q, err)
 	}
 }
 

@@ -52,7 +52,8 @@ func Graph() []Edge {
 		{"cells", "sentinel", "sentinel/cells/sock", "sentinel-cells", []string{"session", "canary"}, nil, 0o660},
 		{"page", "approvals", "approvals/page/sock", "approvals-page", []string{"HTTP/1.1", "HTTP/2"}, nil, 0o660},
 		{"approvals", "sentinel", "sentinel/web/sock", "sentinel-web",
-			[]string{"login", "enrol", "pending", "show", "body", "decide", "grants", "revoke", "stop", "session", "history", "events"},
+			[]string{"login", "logout", "enrol", "pending", "show", "body", "decide", "grants", "revoke", "stop", "session", "history",
+				"events"},
 			nil, 0o660},
 	}
 }

@@ -8,57 +8,59 @@ import (
 	"encoding/binary"
 )
 
-// Messages of approvals -> sentinel on sentinel/web/sock. approvals turns a browser's JSON into them and back and decides nothing:
-// what it may see is what the browser's session shows, and what runs is what a passkey signed. Whoever holds approvals can show and
-// withhold; it cannot make an assertion.
+// Messages of approvals -> sentinel on sentinel/web/sock. approvals carries a browser's JSON to sentinel and the answer back, and
+// decides nothing: what it may see is what the browser's session shows, what runs is what a passkey signed, and what the person reads
+// is what sentinel signed. Whoever holds approvals can withhold and delay; it can make neither an assertion nor an answer.
+//
+// The structs below are bodies of WebReq and WebResp, in JSON by their tags.
 type (
-	// WebReq carries what a browser asks, and its session as the cookie has it: 32 bytes, empty for who has none. sentinel looks
-	// the session up; of a session that is not there every verb but login and enrol is refused with CodeNoSession.
-	WebReq[T any] struct {
+	// WebReq is what a browser asks. Session is as the cookie has it: 32 bytes, empty for who has none; sentinel looks it up, and
+	// without one every verb but login, logout and enrol is refused with CodeNoSession.
+	WebReq struct {
 		Session []byte `msgpack:"s,omitempty"`
-		Body    T      `msgpack:"b"`
+		Nonce   []byte `msgpack:"n"` // 32 bytes, the script's for this request alone
+		Body    []byte `msgpack:"b"` // as the script sent it
 	}
-
-	// LoginReq is in two steps. Without an assertion it asks for a challenge; with one it begins a session, which views and
-	// decides nothing.
+	// WebResp is the answer, which approvals cannot make or change: Signature is ECDSA on P-256 with SHA-256 by the card key over
+	// Answered, as 64 bytes r and s (IEEE P1363), which browsers verify themselves.
+	WebResp struct {
+		Body      []byte `msgpack:"b"`           // JSON: the verb's answer, or an Error
+		Code      Code   `msgpack:"c,omitempty"` // of an Error in Body
+		Signature []byte `msgpack:"g"`
+		Session   []byte `msgpack:"s,omitempty"` // that a login began; no script gets it
+		Until     int64  `msgpack:"u,omitempty"` // its end, seconds
+	}
+	// LoginReq is in two steps. Without an assertion it asks for a nonce; with one it begins a session, which views and decides
+	// nothing.
 	LoginReq struct {
-		Nonce     []byte `msgpack:"n,omitempty" json:"nonce,omitempty"`     // of the first step's answer
-		Assertion []byte `msgpack:"a,omitempty" json:"assertion,omitempty"` // PublicKeyCredential.toJSON() as UTF-8
+		Nonce     []byte `json:"nonce,omitempty"`     // of the first step's answer
+		Assertion []byte `json:"assertion,omitempty"` // PublicKeyCredential.toJSON() as UTF-8
 	}
-	// LoginResp is the first step's answer (Nonce, Challenge, RP and Allow), or the second's (Session, Until, Name). Session never
-	// reaches a script: approvals sets it as a cookie.
+	// LoginResp is the first step's answer (Nonce, RP and Allow), or the second's (Until, Name). Session goes into WebResp alone.
 	LoginResp struct {
-		Nonce     []byte   `msgpack:"n,omitempty" json:"nonce,omitempty"`
-		Challenge []byte   `msgpack:"c,omitempty" json:"challenge,omitempty"`
-		RP        string   `msgpack:"r,omitempty" json:"rp,omitempty"`
-		Allow     [][]byte `msgpack:"l,omitempty" json:"allow,omitempty"` // credential ids; only to who has a session
-		Session   []byte   `msgpack:"s,omitempty" json:"-"`
-		Until     int64    `msgpack:"u,omitempty" json:"until,omitempty"` // seconds
-		Name      string   `msgpack:"m,omitempty" json:"name,omitempty"`
+		Nonce   []byte   `json:"nonce,omitempty"`
+		RP      string   `json:"rp,omitempty"`
+		Allow   [][]byte `json:"allow,omitempty"` // credential ids; only to who has a session
+		Session []byte   `json:"-"`
+		Until   int64    `json:"until,omitempty"` // seconds
+		Name    string   `json:"name,omitempty"`
 	}
-
 	// EnrolReq registers a passkey, in two steps: without Credential it asks for the options. Code never leaves the browser: MAC is
 	// HMAC-SHA256 under it (EnrolMAC).
 	EnrolReq struct {
-		ID         string `msgpack:"i" json:"id"` // of the invitation, no secret
-		Credential []byte `msgpack:"c,omitempty" json:"credential,omitempty"`
-		MAC        []byte `msgpack:"m,omitempty" json:"mac,omitempty"`
+		ID         string `json:"id"` // of the invitation, no secret
+		Credential []byte `json:"credential,omitempty"`
+		MAC        []byte `json:"mac,omitempty"`
 	}
 	EnrolResp struct {
-		Challenge []byte   `msgpack:"c,omitempty" json:"challenge,omitempty"`
-		RP        string   `msgpack:"r,omitempty" json:"rp,omitempty"`
-		User      []byte   `msgpack:"u,omitempty" json:"user,omitempty"` // user handle
-		Name      string   `msgpack:"n,omitempty" json:"name,omitempty"`
-		Exclude   [][]byte `msgpack:"x,omitempty" json:"exclude,omitempty"`
-		Done      bool     `msgpack:"d,omitempty" json:"done,omitempty"`
+		Challenge []byte   `json:"challenge,omitempty"`
+		RP        string   `json:"rp,omitempty"`
+		User      []byte   `json:"user,omitempty"` // user handle
+		Name      string   `json:"name,omitempty"`
+		Exclude   [][]byte `json:"exclude,omitempty"`
+		Done      bool     `json:"done,omitempty"`
 	}
 
-	// WebShown is a card as sentinel signed it. Signed is the exact text (JSON of Offer) that Signature is over: ECDSA on P-256 with
-	// SHA-256 over SignedTag and Signed, as 64 bytes r and s (IEEE P1363), which browsers verify themselves.
-	WebShown struct {
-		Signed    []byte `msgpack:"b" json:"signed"`
-		Signature []byte `msgpack:"s" json:"signature"`
-	}
 	// Offer is a card to decide on, and what an assertion over it is made with.
 	Offer struct {
 		Card    Card     `json:"card"`
@@ -70,14 +72,14 @@ type (
 
 	// WebDecideReq decides several cards with one assertion, each bound by itself.
 	WebDecideReq struct {
-		Items     []WebDecision `msgpack:"i" json:"items"`
-		Assertion []byte        `msgpack:"a" json:"assertion"`
+		Items     []WebDecision `json:"items"`
+		Assertion []byte        `json:"assertion"`
 	}
 	// WebDecision is one card's. Decision is the exact text, JSON of Decision, that the challenge is over.
 	WebDecision struct {
-		ID       string `msgpack:"i" json:"id"`
-		Nonce    []byte `msgpack:"n" json:"nonce"`
-		Decision []byte `msgpack:"d" json:"decision"`
+		ID       string `json:"id"`
+		Nonce    []byte `json:"nonce"`
+		Decision []byte `json:"decision"`
 	}
 	// Decision is what a person decided of the card with that hash.
 	Decision struct {
@@ -89,23 +91,42 @@ type (
 	}
 	// WebDecided has an outcome for each item, in order.
 	WebDecided struct {
-		Outcomes []WebOutcome `msgpack:"o" json:"outcomes"`
+		Outcomes []WebOutcome `json:"outcomes"`
 	}
 	// WebOutcome with a State and an Err: it was decided, and did not come to what it was for.
 	WebOutcome struct {
-		State State  `msgpack:"s,omitempty" json:"state,omitempty"`
-		Grant string `msgpack:"g,omitempty" json:"grant,omitempty"`
-		Err   *Error `msgpack:"e,omitempty" json:"error,omitempty"`
+		State State  `json:"state,omitempty"`
+		Grant string `json:"grant,omitempty"`
+		Err   *Error `json:"error,omitempty"`
 	}
 )
 
 // Tags keep what is hashed or signed for one purpose from being used for another.
 const (
-	SignedTag    = "doorward card 1\x00"
+	answerTag    = "doorward answer 1\x00"
 	challengeTag = "doorward challenge 1\x00"
 	loginTag     = "doorward login 1\x00"
 	enrolTag     = "doorward enrol 1\x00"
 )
+
+// WebNonce is the size in bytes of a request's nonce.
+const WebNonce = 32
+
+// Answered is what is signed of an answer to a request: the tag, the verb and a zero byte, the request's nonce of WebNonce bytes, the
+// SHA-256 of its body as it arrived, 1 for a refusal or 0, and the answer's body. So it is the answer to that question and to no other,
+// however alike, earlier or of whomever.
+func Answered(verb string, req *WebReq, resp *WebResp) []byte {
+	asked := sha256.Sum256(req.Body)
+	b := append([]byte(answerTag), verb...)
+	b = append(b, 0)
+	b = append(b, req.Nonce...)
+	b = append(b, asked[:]...)
+	refused := byte(0)
+	if resp.Code != "" {
+		refused = 1
+	}
+	return append(append(b, refused), resp.Body...)
+}
 
 // Signed is what Challenge hashes behind its tag: the number of items, and of each the nonce, the SHA-256 of the decision's text and
 // the end of the offer in seconds, in order; numbers are big-endian. Every nonce has 32 bytes, and expires is as long as items.
@@ -126,8 +147,8 @@ func Challenge(items []WebDecision, expires []int64) [sha256.Size]byte {
 	return sha256.Sum256(append([]byte(challengeTag), Signed(items, expires)...))
 }
 
-// LoginChallenge is what a passkey signs to begin a session. The script makes it from the nonce and compares: if it signed whatever
-// Challenge it is sent, a taken-over approvals would send that of a decision.
+// LoginChallenge is what a passkey signs to begin a session. The script makes it from the nonce: a challenge that it were sent could
+// be that of a decision.
 func LoginChallenge(nonce []byte) [sha256.Size]byte {
 	return sha256.Sum256(append([]byte(loginTag), nonce...))
 }

@@ -34,7 +34,7 @@ func TestTheVectorsOfTheProtocolPage(t *testing.T) {
 
 // No two things that may be signed or keyed have one text: each tag ends in a zero byte, which no other tag goes on behind.
 func TestNoTagBeginsAnother(t *testing.T) {
-	tags := []string{SignedTag, challengeTag, loginTag, enrolTag}
+	tags := []string{answerTag, challengeTag, loginTag, enrolTag}
 	for i, a := range tags {
 		if !strings.HasSuffix(a, "\x00") || strings.Count(a, "\x00") != 1 {
 			t.Errorf("%q does not end in its only zero byte", a)

@@ -229,8 +229,7 @@ func FuzzFrame(f *testing.F) {
 			new(Card), new(DecideCardReq), new(GrantsResp), new(PersonRevokeReq), new(PolicyReq), new(AuditReq),
 			new(MintReq), new(MintResp), new(SurrogateReq), new(SurrogateResp), new(PersonSurrogateReq), new(PersonSurrogateResp),
 			new(CellsResp), new(FreezeReq), new(FreezeResp), new(RunReq), new(RunResp), new(CellSessionReq),
-			new(WebReq[LoginReq]), new(LoginResp), new(WebReq[EnrolReq]), new(EnrolResp), new(WebShown), new(WebReq[WebDecideReq]),
-			new(WebDecided), new(ApproversReq), new(ApproversResp)} {
+			new(WebReq), new(WebResp), new(ApproversReq), new(ApproversResp)} {
 			if err := Unmarshal(b, v); err != nil {
 				continue
 			}

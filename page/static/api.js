@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the page asks, of approvals only. The cookie of the session is the browser's: no script sees it.
 
+import { key } from "/cardkey.js";
+import { base64, genuine } from "/verify.js";
+
 export const origin = document.querySelector('meta[name="api"]').content;
 
 /** Failed is a refusal: a code of internal/wire/codes.go, a reason and what to do next, both for the person. */
@@ -13,20 +16,43 @@ export class Failed extends Error {
 
 const away = () => new Failed("unavailable", "Doorward cannot be reached.", "Look at your connection, then try again.");
 
-/** ask posts one verb and returns its answer. */
-export async function ask(verb, body = {}) {
+const utf8 = new TextEncoder();
+const patience = 60 * 1000; // milliseconds; what comes later was true once
+
+/** unsigned is a refusal that sentinel did not make. Its text may be anybody's, so only the status is gone by. */
+function unsigned(status) {
+  if (status === 401) return new Failed("no_session", "You are not signed in.", "");
+  if (status === 413) return new Failed("too_large", "That is too much at once.", "Take less of it.");
+  if (status === 429) return new Failed("too_many", "Doorward is asked too much at once.", "Try again in a moment.");
+  if (status === 503) return away();
+  return new Failed("unsigned", "This was refused on the way: Doorward's core did not sign the answer. It may have been done or not.",
+    "Look again. If it stays so, look on your machine: doorward pending");
+}
+
+/**
+ * ask posts one verb and returns its answer, which is sentinel's: signed with the key that this browser keeps, over this question. What
+ * sentinel refuses is thrown as Failed; what nobody signed is not shown.
+ */
+export async function ask(verb, body = {}, from = key()) {
+  const by = await from;
+  const nonce = crypto.getRandomValues(new Uint8Array(32));
+  const sent = utf8.encode(JSON.stringify(body));
   let answer;
-  let value;
+  let text;
   try {
     answer = await fetch(`${origin}/v1/${verb}`, {
       method: "POST", mode: "cors", credentials: "include", redirect: "error", cache: "no-store", referrerPolicy: "no-referrer",
-      headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
+      headers: { "Content-Type": "application/json", "Doorward-Nonce": base64(nonce) }, body: sent, signal: AbortSignal.timeout(patience),
     });
-    value = await answer.json();
+    text = new Uint8Array(await answer.arrayBuffer());
   } catch {
     throw away();
   }
-  if (!answer.ok) throw new Failed(value.code || "internal", value.reason || "Doorward failed.", value.next);
+  const signature = answer.headers.get("Doorward-Signature");
+  if (!answer.ok && !signature) throw unsigned(answer.status);
+  await genuine(by, verb, nonce, sent, !answer.ok, text, signature);
+  const value = JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(text));
+  if (!answer.ok) throw new Failed(value.code, value.reason, value.next);
   return value;
 }
 

@@ -2,12 +2,13 @@
 // What leads from one view to the next, the session, and the news. What was signed and what it means is verify.js's.
 
 import { ask } from "/api.js";
+import { fingerprint, kept, noKey } from "/cardkey.js";
 import { oneCard, pendingList } from "/deciding.js";
 import { enrol, takeLink } from "/enrol.js";
 import { act, failed, leave, nav, say, show, state } from "/frame.js";
 import { follow, unfollow } from "/news.js";
 import * as passkey from "/passkey.js";
-import { Refused, base64, bytes, equal, loginChallenge } from "/verify.js";
+import { Refused, base64, bytes, loginChallenge } from "/verify.js";
 import { button, el, heading, shown } from "/view.js";
 import { grants, past, sessions, stop } from "/views.js";
 
@@ -45,24 +46,29 @@ export function signIn() {
   unfollow(true);
   state.current = null;
   leave();
+  if (!kept()) return failed(noKey());
+  const print = el("span");
   show("Sign in", heading("Sign in"), el("p", {}, "Your passkey shows you what waits. Deciding asks for it again, each time."),
     el("div", { class: "actions" }, button("Sign in with a passkey", () => act("Confirm with your passkey.", async () => {
       const first = await ask("login");
-      const made = await loginChallenge(bytes(first.nonce));
-      if (!equal(made, bytes(first.challenge)) || first.rp !== location.hostname) {
-        throw new Refused("What this page was asked to sign is no sign-in. It was not signed.");
-      }
-      const assertion = await passkey.sign(made, first.rp, first.allow, state.asking.signal);
+      if (first.rp !== location.hostname) throw new Refused("This sign-in is for another page. It was not signed.");
+      const assertion = await passkey.sign(await loginChallenge(bytes(first.nonce)), first.rp, first.allow, state.asking.signal);
       const r = await ask("login", { nonce: first.nonce, assertion: base64(assertion) });
       say(r.name ? shown(`Signed in as ${r.name}.`) : "Signed in.");
       await route();
-    }), "main")));
+    }), "main")), el("p", { class: "soft" }, "Card key here: ", print));
+  fingerprint(kept()).then((text) => print.replaceChildren(text));
 }
 
 async function signOut() {
-  await act("", () => ask("logout"));
-  say("Signed out.");
+  let told = "Signed out.";
+  try {
+    await ask("logout");
+  } catch (e) {
+    if (e.code !== "no_session") told = "This browser is signed out. Doorward did not say that it ended the session there: it ends by itself, after 12 hours at most.";
+  }
   signIn();
+  say(told);
 }
 
 const views = { pending: (mine) => pendingList(mine), card: oneCard, grants, sessions, history: past, stop };

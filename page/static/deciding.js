@@ -5,12 +5,11 @@ import { ask, pages } from "/api.js";
 import { route, signedIn } from "/app.js";
 import { unseen } from "/body.js";
 import { card, row } from "/cardview.js";
-import { keyName } from "/enrol.js";
 import { act, list, main, say, show, state } from "/frame.js";
 import { grantForm } from "/grantform.js";
 import { seen } from "/news.js";
 import * as passkey from "/passkey.js";
-import { Refused, base64, bytes, cardKey, challenge, decision, open } from "/verify.js";
+import { Refused, base64, bytes, challenge, decision, offered } from "/verify.js";
 import { button, el, heading, shown } from "/view.js";
 
 export async function pendingList(mine, move = true) {
@@ -26,13 +25,7 @@ export async function pendingList(mine, move = true) {
   if (at) (Array.from(main.querySelectorAll("a")).find((a) => a.hash === at.hash) || main.querySelector("h1")).focus();
 }
 
-export async function fetchOffer(id) {
-  const kept = localStorage.getItem(keyName);
-  if (!kept) {
-    throw new Refused("This browser has no key to check cards with, so nothing can be decided here. On your machine, make a link for it: doorward approver add");
-  }
-  return open(await ask("show", { call: id }), await cardKey(kept), id, location.hostname);
-}
+export const fetchOffer = async (id) => offered(await ask("show", { call: id }), id, location.hostname);
 
 export async function oneCard(mine, at) {
   const id = at.get("card");

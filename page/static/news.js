@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens while the page is open. Nobody vouches for it: approvals may tell too little, or what is not so. It leads to cards,
-// and what it ends is only what the person would see.
+// What happens while the page is open. Nobody vouches for the stream: approvals may tell too little, or what is not so. It is a
+// reason to ask, and what the person reads is what was answered then.
 
 import { pages, watch } from "/api.js";
 import { signIn } from "/app.js";
@@ -31,22 +31,24 @@ export function seen(all) {
   if (fresh) say(fresh === 1 ? "Something new waits for you." : `${fresh} new things wait for you.`);
 }
 
-const states = ["approved", "executing", "done", "failed", "unknown", "denied", "expired", "revoked"];
-
 function over(how) {
-  const words = `What you have open is ${states.includes(how) ? how : "over"} now.`; // the word is approvals'
+  const words = `What you have open is ${how} now.`;
   main.querySelectorAll(".decide").forEach((d) => d.replaceWith(el("p", { class: "note", role: "alert" }, words)));
 }
 
 function news(events) {
-  const mine = state.current && events.find((e) => e.id === state.current.id && e.state !== "parked");
-  if (mine) over(mine.state);
+  if (events.some((e) => e.id === state.current?.id)) lookAtCard();
   if (events.length) look();
 }
 
 /** heard is called when the stream begins: what came before it nobody told. */
-async function heard() {
+function heard() {
   look();
+  lookAtCard();
+}
+
+/** lookAtCard asks how the card that is open stands. */
+async function lookAtCard() {
   const mine = state.turn;
   if (!state.current || !main.querySelector(".decide")) return;
   try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is decided here is decided on text that sentinel signed. Approvals carries everything and may be a stranger's: nothing that it
-// sends is shown as a card, or goes into a challenge, before the signature fits the key that came with the enrolment link.
+// What is shown and decided here is text that sentinel signed. Approvals carries everything and may be a stranger's: nothing that it
+// sends is shown, or goes into a challenge, before the signature fits the key that came with the link.
 
 const utf8 = new TextEncoder();
 const tag = (name) => utf8.encode(`doorward ${name} 1\0`); // as in internal/wire/web.go
@@ -41,22 +41,26 @@ export function equal(a, b) {
   return a.length === b.length && a.every((x, i) => x === b[i]);
 }
 
-/** cardKey reads sentinel's public key for cards: a point of P-256, 65 bytes uncompressed, as base64url. */
-export async function cardKey(text) {
+/** answerKey reads sentinel's public key, the card key: a point of P-256, 65 bytes uncompressed, as base64url. */
+export async function answerKey(text) {
   const raw = bytes(text);
   if (raw.length !== 65 || raw[0] !== 4) throw new Refused("The card key in this link is no key.");
   return crypto.subtle.importKey("raw", raw, { name: "ECDSA", namedCurve: "P-256" }, false, ["verify"]);
 }
 
 /**
- * open gives the offer (wire.Offer) that sentinel signed for the card with that id, for the page at host. On anything else it throws
- * Refused, and there is nothing to show and nothing to sign.
+ * genuine holds an answer to wire.Answered: that sentinel gave it, to this verb with this nonce and body, as an answer or as a
+ * refusal. On anything else it throws Refused.
  */
-export async function open(shown, key, id, host) {
-  const signed = bytes(shown.signed);
-  const fits = await crypto.subtle.verify({ name: "ECDSA", hash: "SHA-256" }, key, bytes(shown.signature), join(tag("card"), signed));
-  if (!fits) throw new Refused("What arrived is not what Doorward's core signed. Somebody may have changed it on the way. Nothing of it is shown.");
-  const offer = JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(signed));
+export async function genuine(key, verb, nonce, body, refused, answer, signature) {
+  const signed = join(tag("answer"), utf8.encode(`${verb}\0`), nonce, await sha256(body), Uint8Array.of(refused ? 1 : 0), answer);
+  if (!signature || !(await crypto.subtle.verify({ name: "ECDSA", hash: "SHA-256" }, key, bytes(signature), signed))) {
+    throw new Refused("What arrived is not what Doorward's core signed. Somebody may have changed it on the way. Nothing of it is shown.");
+  }
+}
+
+/** offered holds an offer (wire.Offer) to the card that was asked for and to this page. On anything else there is nothing to sign. */
+export function offered(offer, id, host) {
   const wrong = (what) => new Refused(`The signed card does not fit: ${what}. Nothing of it is shown.`);
   if (offer.card?.id !== id) throw wrong("it is another card than the one you opened");
   if (offer.rp !== host) throw wrong("it is for another page");

@@ -5,6 +5,7 @@ package browser
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/doorward/doorward/internal/wire"
 )
@@ -19,8 +20,24 @@ func TestNewsComesByItself(t *testing.T) {
 	b.sees("Something new waits for you.")
 	b.press("Open an issue")
 	b.sees("Approve once")
+	asked := func() (n int) {
+		r.with(func() {
+			for _, a := range r.asked {
+				if strings.HasPrefix(a, "show ") {
+					n++
+				}
+			}
+		})
+		return n
+	}
+	before := asked()
+	r.tell(wire.Event{ID: "c1", State: wire.StateDenied}) // which is not so
+	for asked() == before {
+		time.Sleep(10 * time.Millisecond)
+	}
+	r.with(func() { r.cards[0].State = wire.StateDone })
 	r.tell(wire.Event{ID: "c1", State: wire.StateDenied})
-	b.sees("What you have open is denied now.")
+	b.sees("What you have open is done now.") // as sentinel says, not the stream
 	if strings.Contains(b.text(), "Approve once") {
 		t.Error("it can still be decided")
 	}

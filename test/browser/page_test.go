@@ -35,8 +35,7 @@ func onBoth(t *testing.T, f func(t *testing.T, width, height int64)) {
 func TestThePageLoadsUnderItsPolicy(t *testing.T) {
 	onBoth(t, func(t *testing.T, w, h int64) {
 		r := newRig(t)
-		b := r.open(t, w, h, "")
-		b.sees("Sign in with a passkey")
+		b := r.keyed(t, w, h)
 		fits(t, b)
 		if c := b.complaints(); len(c) > 0 {
 			t.Errorf("the console: %q", c)
@@ -67,61 +66,86 @@ func fits(t *testing.T, b *tab) {
 }
 
 // The name of a script's error type is part of what the page goes by.
-const refused = `try { await m.open(...args); return "shown"; } catch (e) { return e instanceof m.Refused ? "refused" : "fault " + e; }`
+const refused = `try { await m.%s; return "taken"; } catch (e) { return e instanceof m.Refused ? "refused" : "fault " + e; }`
 
-func TestAnAlteredCardIsRefusedByTheScript(t *testing.T) {
+// The script takes what sentinel answered to its very question, and nothing else.
+func TestAnAlteredAnswerIsRefusedByTheScript(t *testing.T) {
 	r := newRig(t)
-	b := r.open(t, 1280, 900, "")
-	b.sees("Sign in")
-	offer := &wire.Offer{Card: card("c1"), Nonce: random(), Expires: time.Now().Add(time.Hour).Unix(), RP: "localhost", Allow: [][]byte{{1}}}
-	text, _ := json.Marshal(offer)
-	change := func(f func(*wire.Offer)) *wire.WebShown {
-		o := *offer
-		f(&o)
-		return r.signed(&o)
-	}
+	b := r.keyed(t, 1280, 900)
 	other, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	spoiled := r.signed(offer)
-	spoiled.Signed = bytes.Replace(spoiled.Signed, []byte("ada/engine"), []byte("eve/engine"), 1)
-	longer := r.signed(offer)
-	longer.Signed = append(longer.Signed, ' ')
-	cut := r.signed(offer)
-	cut.Signature = cut.Signature[:63]
-	zero := r.signed(offer)
-	zero.Signature = make([]byte, 64)
+	type heard struct {
+		Verb        string
+		Nonce, Body []byte
+		Refused     bool
+		Answer, Sig []byte
+	}
+	nonce, body := random(), []byte(`{"call":"c1"}`)
+	said := func(key *ecdsa.PrivateKey, verb string, err error) *heard {
+		a, e := respond(key, verb, &wire.WebReq{Nonce: nonce, Body: body}, card("c1"), err)
+		if e != nil {
+			t.Fatal(e)
+		}
+		return &heard{verb, nonce, body, err != nil, a.Body, a.Signature}
+	}
 	for _, c := range []struct {
-		name  string
-		shown *wire.WebShown
-		want  string
+		name   string
+		change func(*heard)
+		want   string
 	}{
-		{"as it was signed", r.signed(offer), "shown"},
-		{"one word is another", spoiled, "refused"},
-		{"one byte more", longer, "refused"},
-		{"a short signature", cut, "refused"},
-		{"a signature of zeros", zero, "refused"},
-		{"by another key", sign(t, other, wire.SignedTag, text), "refused"},
-		{"for another purpose", sign(t, r.key, "doorward login 1\x00", text), "refused"},
-		{"without a purpose", sign(t, r.key, "", text), "refused"},
-		{"another card", change(func(o *wire.Offer) { o.Card.ID = "c2" }), "refused"},
-		{"for another page", change(func(o *wire.Offer) { o.RP = "evil.example" }), "refused"},
-		{"a short nonce", change(func(o *wire.Offer) { o.Nonce = []byte{1} }), "refused"},
-		{"a short hash", change(func(o *wire.Offer) { o.Card.Hash = []byte{1} }), "refused"},
-		{"one that waits no more", change(func(o *wire.Offer) { o.Card.State, o.Nonce, o.Allow = wire.StateDone, nil, nil }), "shown"},
+		{"as it was signed", func(*heard) {}, "taken"},
+		{"a refusal as it was signed", func(h *heard) { *h = *said(r.key, "show", notSignedIn) }, "taken"},
+		{"one word is another", func(h *heard) { h.Answer = bytes.Replace(h.Answer, []byte("ada/engine"), []byte("eve/engine"), 1) }, "refused"},
+		{"one byte more", func(h *heard) { h.Answer = append(h.Answer, ' ') }, "refused"},
+		{"a short signature", func(h *heard) { h.Sig = h.Sig[:63] }, "refused"},
+		{"a signature of zeros", func(h *heard) { h.Sig = make([]byte, 64) }, "refused"},
+		{"no signature", func(h *heard) { h.Sig = nil }, "refused"},
+		{"by another key", func(h *heard) { *h = *said(other, "show", nil) }, "refused"},
+		{"to another verb", func(h *heard) { h.Verb = "pending" }, "refused"},
+		{"to an earlier question", func(h *heard) { h.Nonce = random() }, "refused"},
+		{"to a question about another", func(h *heard) { h.Body = []byte(`{"call":"c2"}`) }, "refused"},
+		{"a refusal for an answer", func(h *heard) { *h = *said(r.key, "show", notSignedIn); h.Refused = false }, "refused"},
+		{"an answer for a refusal", func(h *heard) { h.Refused = true }, "refused"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			var got string
-			b.call("verify.js", `args[1] = await m.cardKey(args[1]); `+refused, &got, c.shown, r.keyText(), "c1", "localhost")
-			if got != c.want {
-				t.Errorf("%s, want %s", got, c.want)
-			}
-		})
+		h := said(r.key, "show", nil)
+		c.change(h)
+		var got string
+		b.call("verify.js", fmt.Sprintf(refused, `genuine(await m.answerKey(args[0]), args[1].Verb, m.bytes(args[1].Nonce), m.bytes(args[1].Body),
+			args[1].Refused, m.bytes(args[1].Answer), args[1].Sig)`), &got, r.keyText(), h)
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+// Of what is signed too, the script signs nothing but an offer of the card that was opened, for this page.
+func TestAnOfferOfAnotherCardIsRefusedByTheScript(t *testing.T) {
+	r := newRig(t)
+	b := r.keyed(t, 1280, 900)
+	for _, c := range []struct {
+		name   string
+		change func(*wire.Offer)
+		want   string
+	}{
+		{"as it is", func(*wire.Offer) {}, "taken"},
+		{"another card", func(o *wire.Offer) { o.Card.ID = "c2" }, "refused"},
+		{"for another page", func(o *wire.Offer) { o.RP = "evil.example" }, "refused"},
+		{"a short nonce", func(o *wire.Offer) { o.Nonce = []byte{1} }, "refused"},
+		{"a short hash", func(o *wire.Offer) { o.Card.Hash = []byte{1} }, "refused"},
+		{"one that waits no more", func(o *wire.Offer) { o.Card.State, o.Nonce, o.Allow = wire.StateDone, nil, nil }, "taken"},
+	} {
+		o := &wire.Offer{Card: card("c1"), Nonce: random(), Expires: time.Now().Add(time.Hour).Unix(), RP: "localhost", Allow: [][]byte{{1}}}
+		c.change(o)
+		var got string
+		b.call("verify.js", fmt.Sprintf(refused, `offered(args[0], "c1", "localhost")`), &got, o)
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
 	}
 }
 
 func TestTheScriptsChallengesAreThoseOfWire(t *testing.T) {
 	r := newRig(t)
-	b := r.open(t, 1280, 900, "")
-	b.sees("Sign in")
+	b := r.keyed(t, 1280, 900)
 	random := mathrand.New(mathrand.NewPCG(1, 2))
 	some := func(n int) []byte {
 		x := make([]byte, n)
@@ -163,8 +187,7 @@ func TestTheScriptsChallengesAreThoseOfWire(t *testing.T) {
 // What the script signs is what sentinel reads: the text of a decision is wire.Decision, whole.
 func TestADecisionsTextIsThatOfWire(t *testing.T) {
 	r := newRig(t)
-	b := r.open(t, 1280, 900, "")
-	b.sees("Sign in")
+	b := r.keyed(t, 1280, 900)
 	c := card("c1")
 	for _, want := range []wire.Decision{
 		{Hash: c.Hash, Approve: true}, {Hash: c.Hash}, {Hash: c.Hash, Stop: true, Why: "no \u202e <b>"}, {Hash: c.Hash, Approve: true, Grant: c.Grantable},
@@ -198,8 +221,7 @@ func asTerminal(s string) string {
 // The texts of case AP-02, and others: the page shows what the terminal shows.
 func TestAP02ThePageShowsWhatIsThere(t *testing.T) {
 	r := newRig(t)
-	b := r.open(t, 1280, 900, "")
-	b.sees("Sign in")
+	b := r.keyed(t, 1280, 900)
 	texts := []string{"", "Lunch at 12 – café, 日本, Ünal ✓", "invoice\u202efdp.exe", "a\u2066b\u2069", "pay\u200bpal", "a\u200db", "x\U000e0041\U000e0042",
 		"x\U000e0100", "x\ufe0f", "\u2764\ufe0f", "a\u2028b", "a\u0085b", "a\x1b[2Kb", "\x1b]8;;http://evil.example\x07x", "a\u009b2Kb", "safe\revil",
 		"a\nb", "a" + strings.Repeat("\u00a0", 400) + "b", "a" + strings.Repeat(" ", 400) + "b", "a    b", " x ", "a\u3164b", "a\u2800b", "pay\u00adpal",
@@ -233,8 +255,7 @@ func TestAP02ThePageShowsWhatIsThere(t *testing.T) {
 
 func TestAP02ThePageWarnsAsTheTerminalDoes(t *testing.T) {
 	r := newRig(t)
-	b := r.open(t, 1280, 900, "")
-	b.sees("Sign in")
+	b := r.keyed(t, 1280, 900)
 	texts := []string{"ada@example.test", "pаypal.com", "https://рау.com/", "https://ɡoogle.com/", "müller@grün.de", "paypaⅼ.com", "gοogle.com",
 		"ada@xn--pypal-4ve.com", "xn--aaaaaaaa-0.com", "ｐaypal", "𝐩aypal", "example。org", "Привет, мир", "日本.jp", "xn--mnchen-3ya.de", "xn--e1afmkfd.xn--p1ai",
 		"xn--", "xn---", "xn--a", "see http://рау.com and xn--pypal-4ve.com", strings.Repeat("pаypal.com x", 20), "\u202ea.b", "XN--PYPAL-4VE.com"}
@@ -263,6 +284,14 @@ func card(id string) wire.Card {
 }
 
 // enrolled is a window in which a passkey was made by the link, and that is signed in.
+// keyed is a window that has the card key, in which nobody is signed in.
+func (r *rig) keyed(t *testing.T, width, height int64) *tab {
+	t.Helper()
+	b := r.open(t, width, height, "#key="+r.keyText())
+	b.sees("Sign in with a passkey")
+	return b
+}
+
 func (r *rig) enrolled(t *testing.T, width, height int64) *tab {
 	t.Helper()
 	b := r.open(t, width, height, r.link())
@@ -375,55 +404,96 @@ func TestTheCodeOfTheLinkStaysOut(t *testing.T) {
 	}
 }
 
-// What a taken-over approvals can put before a person: nothing of a card, and nothing to sign.
-func TestATakenOverApprovalsShowsNoCard(t *testing.T) {
+// What a taken-over approvals can put before a person: no word of a card, no list without what waits, no deed that was not done.
+func TestATakenOverApprovalsSaysNothing(t *testing.T) {
 	r := newRig(t)
 	r.cards = []wire.Card{card("c1"), card("c2")}
 	r.cards[1].Title = "Pay eve"
 	b := r.enrolled(t, 1280, 900)
-	for name, alter := range map[string]func(*wire.WebShown){
-		"a word":        func(s *wire.WebShown) { s.Signed = bytes.Replace(s.Signed, []byte("It stalls"), []byte("Eve pays"), 1) },
-		"the signature": func(s *wire.WebShown) { s.Signature[7] ^= 1 },
-		"another card": func(s *wire.WebShown) {
-			*s = *r.signed(&wire.Offer{Card: r.cards[1], Nonce: random(), Expires: time.Now().Add(time.Hour).Unix(), RP: "localhost"})
-		},
-		"no JSON": func(s *wire.WebShown) { s.Signed = []byte("x") },
+	old := map[string]*wire.WebResp{} // what it has heard
+	r.with(func() {
+		r.alter = func(verb string, a *wire.WebResp) { old[verb] = &wire.WebResp{Body: a.Body, Signature: a.Signature} }
+	})
+	b.eval(`location.hash = "#card=c2"`, new(string))
+	b.sees("Approve once")
+	b.eval(`location.hash = "#stop"`, new(string))
+	b.press("Stop work")
+	b.sees("no new grants for work")
+	eve, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	for _, c := range []struct {
+		name, at, press string
+		alter           func(verb string, a *wire.WebResp)
+		control         string
+	}{
+		{"a word of a card", "#card=c1", "", func(_ string, a *wire.WebResp) {
+			a.Body = bytes.Replace(a.Body, []byte("It stalls"), []byte("Eve pays"), 1)
+		}, "Approve once"},
+		{"a signature", "#card=c1", "", func(_ string, a *wire.WebResp) { a.Signature[7] ^= 1 }, "Approve once"},
+		{"no signature", "#card=c1", "", func(_ string, a *wire.WebResp) { a.Signature = nil }, "Approve once"},
+		{"another card, which was signed before", "#card=c1", "", func(verb string, a *wire.WebResp) { *a = *old[verb] }, "Approve once"},
+		{"no JSON", "#card=c1", "", func(_ string, a *wire.WebResp) { a.Body = []byte("x") }, "Approve once"},
+		{"that nothing waits", "#pending", "", func(_ string, a *wire.WebResp) { a.Body = []byte(`{"cards":[]}`) }, "Pay eve"},
+		{"that nothing is allowed ahead", "#grants", "", func(verb string, a *wire.WebResp) {
+			b, err := respond(eve, verb, &wire.WebReq{Nonce: random()}, &wire.GrantsResp{}, nil)
+			if err != nil {
+				t.Error(err)
+			}
+			*a = *b
+		}, "Used 2 times"},
+		{"that it is stopped", "#stop", "Stop work", func(verb string, a *wire.WebResp) { *a = *old[verb] }, "no new grants for work"},
+		{"a refusal of its own", "#grants", "", func(_ string, a *wire.WebResp) {
+			*a = wire.WebResp{Code: wire.CodeNotAllowed, Body: []byte(`{"code":"not_allowed","reason":"call eve at once"}`)}
+		}, "Used 2 times"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			r.with(func() { r.alter = alter })
-			b.eval(`location.hash = "#card=c1"`, new(string))
-			b.sees("This is not shown")
-			for _, s := range []string{"ada/engine", "Eve pays", "Pay eve", "Approve once"} {
+		t.Run(c.name, func(t *testing.T) {
+			b.eval(`location.hash = "#history"`, new(string))
+			b.sees("The newest entries of the record")
+			r.with(func() { r.alter = nil })
+			if c.press != "" { // so that the view is there
+				b.eval(fmt.Sprintf(`location.hash = %q`, c.at), new(string))
+				b.sees(c.press)
+			}
+			r.with(func() { r.alter = c.alter })
+			if c.press != "" {
+				b.press(c.press)
+				b.sees("not what Doorward's core signed")
+			} else {
+				b.eval(fmt.Sprintf(`location.hash = %q`, c.at), new(string))
+				b.sees("Try again")
+			}
+			for _, s := range []string{"ada/engine", "Eve pays", "Pay eve", "Approve once", "Nothing waits", "Nothing is allowed", "no new grants", "call eve"} {
 				if strings.Contains(b.text(), s) {
-					t.Errorf("%q is shown", s)
+					t.Errorf("%q is shown in\n%s", s, b.text())
 				}
 			}
 			r.with(func() { r.alter = nil })
-			b.press("Try again")
-			b.sees("Approve once") // the control
-			b.eval(`location.hash = "#pending"`, new(string))
-			b.sees("Waiting for you")
+			if c.press == "" {
+				c.press = "Try again"
+			}
+			b.press(c.press)
+			b.sees(c.control)
 		})
 	}
-	// A login whose challenge is that of a decision is not signed.
-	var asked int
+}
+
+// A sign-in for another page is not signed, and what is signed is never a challenge that came.
+func TestASignInIsOfThisPage(t *testing.T) {
+	r := newRig(t)
+	b := r.enrolled(t, 1280, 900)
+	b.press("Sign out")
+	b.sees("Signed out.")
+	host := r.place.Host
 	r.with(func() {
-		r.session = nil
-		c := wire.Challenge([]wire.WebDecision{{Nonce: random(), Decision: []byte("{}")}}, []int64{1})
-		r.lie = func(l *wire.LoginResp) { l.Challenge = c[:] }
-		asked = len(r.asked)
-	})
-	b.eval(`location.hash = "#grants"`, new(string))
-	b.press("Sign in with a passkey")
-	b.sees("is no sign-in")
-	r.with(func() {
-		if len(r.asked) != asked+1 {
-			t.Errorf("it was signed: %q", r.asked[asked:])
+		if r.session != nil {
+			t.Error("the session lives on")
 		}
-		r.lie = nil
+		r.place.Host = "evil.example"
 	})
 	b.press("Sign in with a passkey")
-	b.sees("Allowed ahead") // the control
+	b.sees("for another page")
+	r.with(func() { r.place.Host = host })
+	b.press("Sign in with a passkey")
+	b.sees("Waiting for you") // the control
 }
 
 func TestAnotherCardKeyIsAsked(t *testing.T) {
@@ -443,7 +513,7 @@ func TestAnotherCardKeyIsAsked(t *testing.T) {
 	b.sees("This link comes with another card key")
 	fits(t, b)
 	b.press("Keep the one here")
-	b.sees("Waiting for you")
+	b.sees("not what Doorward's core signed") // it has the other key now
 	kept(old)
 	b.eval(`location.hash = `+strconv.Quote(r.link()), new(string))
 	b.press("Take the new one")
@@ -460,10 +530,14 @@ func TestWithoutACardKeyNothingIsDecided(t *testing.T) {
 	r.cards = []wire.Card{card("c1")}
 	b := r.enrolled(t, 390, 844)
 	b.eval(`localStorage.removeItem("doorward-card-key"); location.hash = "#card=c1"`, new(string))
-	b.sees("no key to check cards with")
+	b.sees("This browser has no card key")
+	b.sees("doorward approver link")
 	if strings.Contains(b.text(), "Approve") || strings.Contains(b.text(), "ada/engine") {
 		t.Error("a card is shown all the same")
 	}
+	b.eval(`location.hash = "#key=`+r.keyText()+`"`, new(string)) // the control
+	b.press("Open an issue")
+	b.sees("ada/engine")
 }
 
 // What others wrote is text, in every field of a card, in lists and in the record.

@@ -145,8 +145,7 @@ type standIn struct {
 
 	mu         sync.Mutex // guards what follows
 	cards      []wire.Card
-	alter      func(*wire.WebShown) // what a taken-over approvals does to a card
-	lie        func(*wire.LoginResp)
+	alter      func(verb string, resp *wire.WebResp) // what a taken-over approvals does to an answer
 	credential [][]byte
 	offers     map[string]int64 // nonce, end
 	session    []byte
@@ -189,26 +188,29 @@ func (s *standIn) link() string {
 // keyText is the card key as the browser keeps it.
 func (s *standIn) keyText() string { return s.link()[strings.LastIndex(s.link(), "=")+1:] }
 
-// signed is an offer as sentinel signs it.
-func (s *standIn) signed(o *wire.Offer) *wire.WebShown {
-	text, err := json.Marshal(o)
-	if err != nil {
-		s.t.Fatal(err)
+// respond is an answer as sentinel signs it.
+func respond(key *ecdsa.PrivateKey, verb string, req *wire.WebReq, v any, err error) (*wire.WebResp, error) {
+	resp := new(wire.WebResp)
+	if e := (*wire.Error)(nil); errors.As(err, &e) {
+		resp.Code, v = e.Code, e
+	} else if err != nil {
+		return nil, err
 	}
-	return sign(s.t, s.key, wire.SignedTag, text)
-}
-
-func sign(t *testing.T, key *ecdsa.PrivateKey, tag string, text []byte) *wire.WebShown {
-	t.Helper()
-	sum := sha256.Sum256(append([]byte(tag), text...))
+	if resp.Body, err = json.Marshal(v); err != nil {
+		return nil, err
+	}
+	if l, ok := v.(*wire.LoginResp); ok {
+		resp.Session, resp.Until = l.Session, l.Until
+	}
+	sum := sha256.Sum256(wire.Answered(verb, req, resp))
 	a, b, err := ecdsa.Sign(rand.Reader, key, sum[:])
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	sig := make([]byte, 64)
-	a.FillBytes(sig[:32])
-	b.FillBytes(sig[32:])
-	return &wire.WebShown{Signed: text, Signature: sig}
+	resp.Signature = make([]byte, 64)
+	a.FillBytes(resp.Signature[:32])
+	b.FillBytes(resp.Signature[32:])
+	return resp, nil
 }
 
 func (s *standIn) with(f func()) {
@@ -220,7 +222,7 @@ func (s *standIn) with(f func()) {
 var notSignedIn = wire.Refuse(wire.CodeNoSession, "not signed in", "")
 
 func answer[Req, Resp any](s *standIn, name string, f func(*Req) (*Resp, error)) daemon.Verb {
-	return daemon.On(name, peer.Daemon("approvals"), func(_ context.Context, _ *daemon.Call, req *wire.WebReq[Req]) (*Resp, error) {
+	return daemon.On(name, peer.Daemon("approvals"), func(_ context.Context, _ *daemon.Call, req *wire.WebReq) (*wire.WebResp, error) {
 		s.mu.Lock()
 		if stall := s.stall[name]; stall != nil { // as who holds approvals can have it
 			delete(s.stall, name)
@@ -229,12 +231,20 @@ func answer[Req, Resp any](s *standIn, name string, f func(*Req) (*Resp, error))
 			s.mu.Lock()
 		}
 		defer s.mu.Unlock()
-		if name != "login" && name != "enrol" && (s.session == nil || string(req.Session) != string(s.session)) {
-			return nil, notSignedIn
+		resp, err := respond(s.key, name, req, nil, notSignedIn)
+		if name == "login" || name == "enrol" || s.session != nil && string(req.Session) == string(s.session) {
+			s.asked = append(s.asked, name+" "+string(req.Body))
+			q := new(Req)
+			if err := json.Unmarshal(req.Body, q); err != nil {
+				return nil, err
+			}
+			v, e := f(q)
+			resp, err = respond(s.key, name, req, v, e)
 		}
-		text, _ := json.Marshal(req.Body)
-		s.asked = append(s.asked, name+" "+string(text))
-		return f(&req.Body)
+		if err == nil && s.alter != nil {
+			s.alter(name, resp)
+		}
+		return resp, err
 	})
 }
 
@@ -290,12 +300,7 @@ func (s *standIn) verbs() []daemon.Verb {
 		answer(s, "login", func(q *wire.LoginReq) (*wire.LoginResp, error) {
 			if len(q.Assertion) == 0 {
 				s.nonce = random()
-				c := wire.LoginChallenge(s.nonce)
-				r := &wire.LoginResp{Nonce: s.nonce, Challenge: c[:], RP: s.place.Host}
-				if s.lie != nil {
-					s.lie(r)
-				}
-				return r, nil
+				return &wire.LoginResp{Nonce: s.nonce, RP: s.place.Host}, nil
 			}
 			c := wire.LoginChallenge(s.nonce)
 			if err := s.signedOver(q.Assertion, c[:]); err != nil {
@@ -323,6 +328,10 @@ func (s *standIn) verbs() []daemon.Verb {
 			s.credential = append(s.credential, id)
 			return &wire.EnrolResp{Done: true, Name: "ada"}, nil
 		}),
+		answer(s, "logout", func(*wire.Empty) (*wire.Empty, error) {
+			s.session = nil
+			return new(wire.Empty), nil
+		}),
 		answer(s, "pending", func(*wire.ListFrom) (*wire.PendingResp, error) {
 			r := new(wire.PendingResp)
 			for _, c := range s.cards {
@@ -333,7 +342,7 @@ func (s *standIn) verbs() []daemon.Verb {
 			}
 			return r, nil
 		}),
-		answer(s, "show", func(q *wire.CallRef) (*wire.WebShown, error) {
+		answer(s, "show", func(q *wire.CallRef) (*wire.Offer, error) {
 			c := s.find(q.Call)
 			if c == nil {
 				return nil, wire.Refuse(wire.CodeNotFound, "no such call", "")
@@ -343,11 +352,7 @@ func (s *standIn) verbs() []daemon.Verb {
 				o.Nonce, o.Expires, o.Allow = random(), time.Now().Add(s.life).Unix(), s.credential
 				s.offers[string(o.Nonce)] = o.Expires
 			}
-			r := s.signed(o)
-			if s.alter != nil {
-				s.alter(r)
-			}
-			return r, nil
+			return o, nil
 		}),
 		s.bodyVerb(),
 		answer(s, "decide", func(q *wire.WebDecideReq) (*wire.WebDecided, error) {
@@ -402,7 +407,12 @@ func (s *standIn) verbs() []daemon.Verb {
 		answer(s, "history", func(*wire.AuditReq) (*wire.AuditResp, error) {
 			return &wire.AuditResp{Lines: [][]byte{[]byte(`{"n":1,"time":"2026-12-01T10:00:00Z","type":"approve","actor":"passkey:ada","call":"c1","details":{"x":"<b>"}}`)}}, nil
 		}),
-		daemon.On("events", peer.Daemon("approvals"), func(ctx context.Context, _ *daemon.Call, req *wire.WebReq[wire.WatchReq]) (*wire.WatchResp, error) {
+		daemon.On("events", peer.Daemon("approvals"), func(ctx context.Context, _ *daemon.Call, req *wire.WebReq) (*wire.WebResp, error) {
+			var q wire.WatchReq
+			if err := json.Unmarshal(req.Body, &q); err != nil {
+				return nil, err
+			}
+			says := func(r *wire.WatchResp) (*wire.WebResp, error) { return respond(s.key, "events", req, r, nil) }
 			s.mu.Lock()
 			stall, broken := s.stall["events"], s.broken
 			delete(s.stall, "events")
@@ -421,10 +431,10 @@ func (s *standIn) verbs() []daemon.Verb {
 				switch {
 				case !in:
 					return nil, notSignedIn
-				case req.Body.After < 0:
-					return &wire.WatchResp{Last: last}, nil
-				case req.Body.After < last:
-					return &wire.WatchResp{Events: all[req.Body.After:], Last: last}, nil
+				case q.After < 0:
+					return says(&wire.WatchResp{Last: last})
+				case q.After < last:
+					return says(&wire.WatchResp{Events: all[q.After:], Last: last})
 				}
 				select {
 				case <-news:
