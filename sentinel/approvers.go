@@ -96,8 +96,15 @@ const offersVoid = "who may decide has changed: offers that were open are void"
 
 // approvers lists who may decide with a passkey, and lets root change that. Others could give themselves the power that they lack.
 func (s *Sentinel) approvers(ctx context.Context, c *daemon.Call, req *wire.ApproversReq) (*wire.ApproversResp, error) {
-	if req.Op == "list" {
+	switch req.Op {
+	case "list":
 		return s.listApprovers()
+	case "link": // which gives nobody anything: the key is what anybody may know
+		place, _, err := s.place()
+		if err != nil {
+			return nil, err
+		}
+		return &wire.ApproversResp{Link: place.PageOrigin() + "/#" + s.keyPart()}, nil
 	}
 	if req.Op != "add" && req.Op != "remove" {
 		return nil, wire.Refuse(wire.CodeUsage, "approvers: no operation "+quote(req.Op), "")
@@ -122,7 +129,7 @@ func (s *Sentinel) listApprovers() (*wire.ApproversResp, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := new(wire.ApproversResp)
+	r := &wire.ApproversResp{Key: s.web.public}
 	for i := range all {
 		r.Approvers = append(r.Approvers, wire.Approver{Name: all[i].Name, Made: all[i].Made, By: all[i].By})
 	}
@@ -171,7 +178,12 @@ func (s *Sentinel) invite(ctx context.Context, name, by string) (*wire.Approvers
 	s.web.mu.Unlock()
 	text := base64.RawURLEncoding.EncodeToString
 	return &wire.ApproversResp{Until: until.Time().Unix(),
-		Link: place.PageOrigin() + "/#enrol=" + id + "&code=" + text(v.code) + "&key=" + text(s.web.public)}, nil
+		Link: place.PageOrigin() + "/#enrol=" + id + "&code=" + text(v.code) + "&" + s.keyPart()}, nil
+}
+
+// keyPart is of a link's fragment: the card key, which the browser takes from there and from nowhere else.
+func (s *Sentinel) keyPart() string {
+	return "key=" + base64.RawURLEncoding.EncodeToString(s.web.public)
 }
 
 // mayJoin says whether there is room for an approver of that name, and for a passkey with that id.

@@ -3,6 +3,8 @@
 package operator
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"github.com/doorward/doorward/internal/wire"
@@ -21,6 +23,12 @@ Cards that are open in a browser are to be looked at again then.`,
 		Example: "  sudo doorward approver add ada",
 		RunE:    func(_ *cobra.Command, args []string) error { return a.addApprover(args[0]) },
 	}, &cobra.Command{
+		Use: "link", Short: "print a link for a browser that has lost the card key",
+		Long: `Prints a link with the card key, by which a browser knows what Doorward answers. It lets nobody in: who opens it
+signs in with a passkey as before. The browser shows the key, to be compared with what doorward approver list
+prints.`,
+		RunE: func(*cobra.Command, []string) error { return a.linkApprover() },
+	}, &cobra.Command{
 		Use: "remove APPROVER", Short: "end somebody's passkey, sessions and invitation (root)",
 		RunE: func(_ *cobra.Command, args []string) error { return a.removeApprover(args[0]) },
 	})
@@ -37,8 +45,9 @@ func (a *app) listApprovers() error {
 		return err
 	}
 	if a.json {
-		return a.value(map[string]any{"items": notNil(r.Approvers)})
+		return a.value(map[string]any{"items": notNil(r.Approvers), "card_key": fingerprint(r.Key)})
 	}
+	defer a.note("card key: " + fingerprint(r.Key) + "; the page shows the same, in a browser that has the right one")
 	if len(r.Approvers) == 0 {
 		a.line("no approvers; invite one with: sudo doorward approver add NAME")
 		return nil
@@ -52,6 +61,24 @@ func (a *app) listApprovers() error {
 		rows = append(rows, []string{p.Name, since, p.By})
 	}
 	a.table(rows)
+	return nil
+}
+
+// fingerprint is the beginning of a card key's SHA-256, as the page shows it.
+func fingerprint(key []byte) string {
+	sum := wire.Sum(key)
+	return fmt.Sprintf("% x", sum[:8])
+}
+
+func (a *app) linkApprover() error {
+	r, err := askApprovers("link", "")
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.value(map[string]any{"link": r.Link})
+	}
+	a.line("%s", r.Link)
 	return nil
 }
 

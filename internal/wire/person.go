@@ -208,14 +208,17 @@ type (
 		Labels   []Cause `msgpack:"l,omitempty"`
 		Widening string  `msgpack:"w,omitempty"`
 	}
-	// ApproversReq: Op is list, add or remove. The last two are root's alone; add makes an invitation for a name that is free.
+	// ApproversReq: Op is list, link, add or remove. The last two are root's alone; add makes an invitation for a name that is free,
+	// link a link with the card key, for a browser that has lost it.
 	ApproversReq struct {
 		Op   string `msgpack:"o"`
 		Name string `msgpack:"n,omitempty"` // ApproverName
 	}
-	// ApproversResp: Link, of add, makes whoever opens it first an approver, until Until. It is a secret until then.
+	// ApproversResp: Link, of add, makes whoever opens it first an approver, until Until. It is a secret until then; that of link is
+	// none.
 	ApproversResp struct {
 		Approvers []Approver `msgpack:"a,omitempty"`
+		Key       []byte     `msgpack:"k,omitempty"` // the card key's public half, of list
 		Link      string     `msgpack:"l,omitempty"`
 		Until     int64      `msgpack:"u,omitempty"` // seconds
 	}

@@ -13,7 +13,7 @@ export const keep = (text) => localStorage.setItem(name, text);
 
 export const noKey = () => Object.assign(
   new Refused("This browser has no card key: it cannot tell what Doorward answers from what somebody else does, so it asks nothing."),
-  { next: "On your machine, make a link for it: sudo doorward approver link NAME" });
+  { next: "On your machine, make a link for it: doorward approver link" });
 
 /** key is the one that this browser keeps. */
 export function key() {

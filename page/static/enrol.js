@@ -24,22 +24,11 @@ export async function enrol(mine) {
   const link = state.invitation;
   const by = await answerKey(link.key); // a link that is cut is told now
   if ((link.id || link.code) && (bytes(link.code).length < 16 || !link.id)) throw new Refused("This link is not whole. Open it as it was printed.");
-  if (kept() && !equal(bytes(kept()), bytes(link.key)) && !link.agreed) {
-    const [have, comes] = [await fingerprint(kept()), await fingerprint(link.key)];
-    if (mine !== state.turn) return;
-    show("Another card key", heading("This link comes with another card key"),
-      el("p", { class: "warn" }, "This browser already checks your cards with a key of its own. Whoever has the other key could show you one thing and have you sign another."),
-      el("dl", {}, el("dt", {}, "Here"), el("dd", {}, have), el("dt", {}, "In the link"), el("dd", {}, comes)),
-      el("p", {}, "Take the new one only if Doorward was set up anew on your machine, and you made this link there yourself."),
-      el("div", { class: "actions" },
-        button("Keep the one here", () => { state.invitation = null; route(); }, "main"),
-        button("Take the new one", () => { link.agreed = true; route(); }, "danger")));
-    return;
-  }
+  const other = kept() && !equal(bytes(kept()), bytes(link.key));
+  if (!link.agreed && (other || !link.id)) return offerKey(mine, link, other);
   if (!link.id) {
     keep(link.key);
     state.invitation = null;
-    say("This browser has the card key.");
     return route();
   }
   show("New approver", heading("Decide from this device"),
@@ -56,4 +45,20 @@ export async function enrol(mine) {
       say("Your passkey is made.");
       signIn();
     }), "main"), button("Not now", () => { state.invitation = null; route(); })));
+}
+
+/** offerKey has the person compare a card key before the browser takes it for sentinel's. */
+async function offerKey(mine, link, other) {
+  const comes = await fingerprint(link.key);
+  const have = other && await fingerprint(kept());
+  if (mine !== state.turn) return;
+  const not = () => { state.invitation = null; return route(); };
+  if (!other && kept()) return not(); // it is the one that is here
+  show("Card key", heading(other ? "This link comes with another card key" : "A card key for this browser"),
+    el("p", {}, "By its card key this browser knows what Doorward answers. Whoever had put another here could show you one thing and have you sign another."),
+    el("dl", {}, have ? [el("dt", {}, "Here"), el("dd", {}, have)] : "", el("dt", {}, "In the link"), el("dd", {}, comes)),
+    el("p", { class: other ? "warn" : undefined }, other ? "Take the new one only if Doorward was set up anew on your machine, and you made this link there yourself." :
+      "On your machine, doorward approver list prints it. Take it only if it is the same."),
+    el("div", { class: "actions" }, button(other ? "Keep the one here" : "Not now", not, "main"),
+      button(other ? "Take the new one" : "It is the same", () => { link.agreed = true; return route(); }, other && "danger")));
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -288,6 +289,7 @@ func card(id string) wire.Card {
 func (r *rig) keyed(t *testing.T, width, height int64) *tab {
 	t.Helper()
 	b := r.open(t, width, height, "#key="+r.keyText())
+	b.press("It is the same")
 	b.sees("Sign in with a passkey")
 	return b
 }
@@ -535,7 +537,14 @@ func TestWithoutACardKeyNothingIsDecided(t *testing.T) {
 	if strings.Contains(b.text(), "Approve") || strings.Contains(b.text(), "ada/engine") {
 		t.Error("a card is shown all the same")
 	}
-	b.eval(`location.hash = "#key=`+r.keyText()+`"`, new(string)) // the control
+	var kept string
+	b.eval(`location.hash = "#key=`+r.keyText()+`"`, new(string))
+	sum := sha256.Sum256(r.public())
+	b.sees(fmt.Sprintf("% x", sum[:8])) // as doorward approver list prints it
+	if b.eval(`localStorage.getItem("doorward-card-key") || ""`, &kept); kept != "" {
+		t.Error("it is taken before anybody compared it")
+	}
+	b.press("It is the same") // the control
 	b.press("Open an issue")
 	b.sees("ada/engine")
 }

@@ -175,18 +175,22 @@ func random() []byte {
 	return b
 }
 
-// link is what an enrolment begins with.
-func (s *standIn) link() string {
+// public is the card key.
+func (s *standIn) public() []byte {
 	public, err := s.key.PublicKey.Bytes()
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	text := base64.RawURLEncoding.EncodeToString
-	return "#enrol=inv&code=" + text(s.code) + "&key=" + text(public)
+	return public
 }
 
 // keyText is the card key as the browser keeps it.
-func (s *standIn) keyText() string { return s.link()[strings.LastIndex(s.link(), "=")+1:] }
+func (s *standIn) keyText() string { return base64.RawURLEncoding.EncodeToString(s.public()) }
+
+// link is what an enrolment begins with.
+func (s *standIn) link() string {
+	return "#enrol=inv&code=" + base64.RawURLEncoding.EncodeToString(s.code) + "&key=" + s.keyText()
+}
 
 // respond is an answer as sentinel signs it.
 func respond(key *ecdsa.PrivateKey, verb string, req *wire.WebReq, v any, err error) (*wire.WebResp, error) {
