@@ -273,7 +273,7 @@ func (s *Server) setSession(w http.ResponseWriter, session []byte, lasts time.Du
 	http.SetCookie(w, c)
 }
 
-// fail answers with the refusal of who did not ask sentinel or got no answer. Whatever else went wrong is logged, and the browser is told that it did.
+// fail answers where sentinel did not. Whatever is no refusal is logged, and the browser is told that it went wrong.
 func (s *Server) fail(w http.ResponseWriter, name string, err error) {
 	var e *wire.Error
 	switch {

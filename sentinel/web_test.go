@@ -11,7 +11,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"math/big"
 	"net"
 	"net/url"
@@ -33,6 +32,7 @@ import (
 	"github.com/doorward/doorward/sentinel/passkey"
 	"github.com/doorward/doorward/sentinel/passkey/softkey"
 	"github.com/doorward/doorward/sentinel/policy"
+	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -316,8 +316,10 @@ func TestAPasskeyDecides(t *testing.T) {
 
 	// From the record alone: the challenge of the assertion, and the key that was enrolled.
 	var entry struct {
-		Actor   string
-		Details struct{ More map[string]string }
+		Actor   string `json:"actor"`
+		Details struct {
+			More map[string]string `json:"more"`
+		} `json:"details"`
 	}
 	if err := json.Unmarshal([]byte(s.details(t, ledger.EvApprove)), &entry); err != nil {
 		t.Fatal(err)
@@ -950,6 +952,11 @@ func TestOnlyRootChangesApprovers(t *testing.T) {
 		if _, err := s.approvers(t.Context(), ada(), &q); codeOf(err) != wire.CodeNotAllowed {
 			t.Errorf("%s: %v", q.Op, err)
 		}
+	}
+	// The card key is no secret: any person may have it printed, and it lets nobody in.
+	key := "#key=" + base64.RawURLEncoding.EncodeToString(s.web.public)
+	if r, err := s.approvers(t.Context(), ada(), &wire.ApproversReq{Op: "link"}); err != nil || r.Link != here.Origin+"/"+key {
+		t.Errorf("%+v, %v", r, err)
 	}
 	r, err := s.approvers(t.Context(), ada(), &wire.ApproversReq{Op: "list"})
 	if err != nil || len(r.Approvers) != 1 || r.Approvers[0].Name != "bob" || r.Approvers[0].By != "person:0" {

@@ -53,8 +53,7 @@ func (s *Sentinel) asksWith(t *testing.T, method string, args []wire.Arg, bodies
 
 func (b *browser) part(call string, sum []byte, from int64) ([]byte, error) {
 	b.t.Helper()
-	r, err := viewed(b.s, b.s.webBody)(b.t.Context(), approvals(), &wire.WebReq[wire.BodyReq]{Session: b.session,
-		Body: wire.BodyReq{Call: call, SHA256: sum, From: from}})
+	r, err := answerTo(b, "body", b.s.webBody, wire.BodyReq{Call: call, SHA256: sum, From: from})
 	if err != nil {
 		return nil, err
 	}

@@ -277,8 +277,11 @@ func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 	case "approvers":
 		q := read[wire.ApproversReq](m)
 		s.note("approvers %s %s", q.Op, q.Name)
-		r := &wire.ApproversResp{}
-		if q.Op == "add" {
+		r := &wire.ApproversResp{Key: []byte("a public key")}
+		switch q.Op {
+		case "link":
+			r.Link = "https://ward.example.org:8440/#key=def"
+		case "add":
 			r.Link, r.Until = "https://ward.example.org:8440/#enrol=i1&code=abc&key=def", time.Now().Add(15*time.Minute).Unix()
 		}
 		if len(w) > 0 {

@@ -22,7 +22,11 @@ func TestTheVectorsOfTheProtocolPage(t *testing.T) {
 	no := WebDecision{Nonce: bytes.Repeat([]byte{3}, 32), Decision: []byte(`{"hash":"` + hash + `","approve":false,"stop":true}`)}
 	one, two := Challenge([]WebDecision{yes}, []int64{1900000000}), Challenge([]WebDecision{yes, no}, []int64{1900000000, 1900000300})
 	login := LoginChallenge(nonce)
+	asked := &WebReq{Nonce: nonce, Body: []byte(`{"call":"c1"}`)}
+	answer := Sum(Answered("show", asked, &WebResp{Body: []byte(`{"rp":"localhost"}`)}))
+	refusal := Sum(Answered("show", asked, &WebResp{Code: CodeNotFound, Body: []byte(`{"code":"not_found","reason":"no"}`)}))
 	for what, sum := range map[string][]byte{
+		"an answer": answer[:], "a refusal": refusal[:],
 		"one decision": one[:], "two decisions": two[:], "a login": login[:],
 		"an enrolment": EnrolMAC(bytes.Repeat([]byte{4}, 32), []byte(`{"id":"AQ"}`)),
 	} {

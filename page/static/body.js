@@ -12,7 +12,7 @@ const lines = 1000;
 
 /** fetched gives all bytes of a body, as the signed card of the call has its digest. On anything else it throws Refused. */
 export async function fetched(id, b) {
-  const sum = Uint8Array.from(b.sha256 || []);
+  const sum = bytes(b.sha256);
   const parts = [];
   let have = 0;
   while (have < b.size) {

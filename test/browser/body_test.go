@@ -166,8 +166,7 @@ func TestContentIsSavedAsAFile(t *testing.T) {
 
 func TestNamesOfSavedFiles(t *testing.T) {
 	r := newRig(t)
-	b := r.open(t, 1280, 900, "")
-	b.sees("Sign in")
+	b := r.keyed(t, 1280, 900)
 	for name, want := range map[string]string{"": "card-content.bin", "a.pdf": "card-a.pdf", "a.PDF": "card-a.PDF", "a.pdf.exe": "card-a.pdf.exe.bin",
 		"a.html": "card-a.html.bin", "a.svg": "card-a.svg.bin", "/etc/passwd": "card-passwd.bin", "..": "card-content.bin",
 		"con": "card-con.bin", ".bashrc": "card-bashrc.bin", "a.pdf.": "card-a.pdf", "x\u202efdp.exe": "card-x_fdp.exe.bin", "a\x00.pdf": "card-a_.pdf",
@@ -182,8 +181,7 @@ func TestNamesOfSavedFiles(t *testing.T) {
 // A text that is all line ends, or one line, or nothing but marks, comes in pieces, none of which is much.
 func TestPiecesOfAText(t *testing.T) {
 	r := newRig(t)
-	b := r.open(t, 1280, 900, "")
-	b.sees("Sign in")
+	b := r.keyed(t, 1280, 900)
 	for _, text := range []string{"", "x", "x\n", strings.Repeat("\n", 5000), strings.Repeat("x", 200_000), strings.Repeat("😀", 100_000),
 		strings.Repeat("\u202e", 100_000), "x" + strings.Repeat("😀", 100_000), strings.Repeat("line\n", 1000) + strings.Repeat("y", 70_000) + "\nend"} {
 		var got []int

@@ -20,7 +20,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -34,6 +33,8 @@ import (
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/page"
 	"github.com/doorward/doorward/test/chromium"
+	jsonv2 "github.com/go-json-experiment/json"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 )
 
 // browser is the one of all tests; each has a window of its own.
@@ -200,7 +201,7 @@ func respond(key *ecdsa.PrivateKey, verb string, req *wire.WebReq, v any, err er
 	} else if err != nil {
 		return nil, err
 	}
-	if resp.Body, err = json.Marshal(v); err != nil {
+	if resp.Body, err = jsonv2.Marshal(v, jsonv1.OmitEmptyWithLegacySemantics(true)); err != nil {
 		return nil, err
 	}
 	if l, ok := v.(*wire.LoginResp); ok {
