@@ -195,6 +195,10 @@ func (a *app) grantText(g *wire.Grant) []string {
 	}
 	for _, l := range g.Limits {
 		switch {
+		case l.Any:
+			add("whatever --%s is", l.Field)
+		case l.All && len(l.Values) > 1:
+			add("where --%s is all of %s", l.Field, strings.Join(l.Values, ", "))
 		case l.Max > 0:
 			add("where --%s is at most %d", l.Field, l.Max)
 		case len(l.Values) == 0:

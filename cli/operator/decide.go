@@ -133,7 +133,8 @@ about the call differs from it, nothing runs. The call then runs once.
   --grant standing        90 days, or standing=30d; not for sensitive calls
 Without --count it is for as often as is asked within that time, but for reads that ask because they are
 many. A request of the cell's own programs is allowed once without --grant.
-What --any and --also-after-reading say is not for sensitive calls.`,
+Of a sensitive call --any does for texts and the like, not for whom it reaches and where, and not until a
+time: that covers what was approved, word for word. --also-after-reading is not for sensitive calls.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			k, err := card(args[0])
 			if err != nil {
@@ -146,7 +147,7 @@ What --any and --also-after-reading say is not for sensitive calls.`,
 	f.BoolVar(&yes, "yes", false, "do not ask; the card is printed all the same")
 	f.StringVar(&g.kind, "grant", "", "also allow the like of it: once, session, until=7d, standing")
 	f.StringArrayVar(&g.limits, "limit", nil, "FIELD=VALUE,... that the grant is limited to (of a number: its most)")
-	f.StringArrayVar(&g.drop, "any", nil, "FIELD that the grant does not limit")
+	f.StringArrayVar(&g.drop, "any", nil, "FIELD,... that the grant leaves open, whatever it is")
 	f.Int64Var(&g.count, "count", 0, "how many calls the grant is good for; 0 is no limit")
 	f.BoolVar(&g.tainted, "also-after-reading", false, "the grant holds after the cell has read what others wrote")
 	return c
@@ -256,12 +257,15 @@ func (gf *grantFlags) grant(k *wire.Card, now time.Time) (*wire.Grant, error) {
 	if g.Kind != "session" {
 		g.Session = ""
 	}
-	for _, field := range gf.drop {
+	for _, field := range strings.Split(strings.Join(gf.drop, ","), ",") {
+		if field == "" {
+			continue
+		}
 		i, err := limit(&g, field)
 		if err != nil {
 			return nil, err
 		}
-		g.Limits = slices.Delete(g.Limits, i, i+1)
+		g.Limits[i] = wire.Limit{Field: field, Any: true}
 	}
 	fresh := map[string]bool{}
 	for _, s := range gf.limits {
@@ -274,6 +278,7 @@ func (gf *grantFlags) grant(k *wire.Card, now time.Time) (*wire.Grant, error) {
 			return nil, wire.Refuse(wire.CodeUsage, "--limit "+s+": no =", "write --limit "+field+"=VALUE,...")
 		}
 		l := &g.Limits[i]
+		l.Any = false
 		if l.Max > 0 {
 			if l.Max, err = strconv.ParseInt(value, 10, 64); err != nil || l.Max < 1 {
 				return nil, wire.Refuse(wire.CodeUsage, "--limit "+s+": a whole number from 1", "doorward approve --help")

@@ -189,8 +189,9 @@ func (a *Arg) canon(s string) (string, error) {
 		return email(s)
 	case TypeRepo:
 		owner, name, ok := strings.Cut(s, "/")
-		if !ok || !nameOK(owner) || !nameOK(name) {
-			return "", fmt.Errorf("owner/name")
+		// No repository's name ends in .git, and who takes the two for one would have a rule about acme/secret walked round.
+		if !ok || !nameOK(owner) || !nameOK(name) || strings.HasSuffix(strings.ToLower(name), ".git") {
+			return "", fmt.Errorf("owner/name, without .git")
 		}
 		return s, nil
 	case TypePath:

@@ -300,6 +300,16 @@ func (m *Method) Arg(name string) (*Arg, bool) {
 	return nil, false
 }
 
+// Names are the names of arguments. A grant may limit each argument of what changes something: one that it could not speak of
+// would be open without anybody having said so.
+func Names(args []Arg) []string {
+	var out []string
+	for i := range args {
+		out = append(out, args[i].Name)
+	}
+	return out
+}
+
 // Meaning is the SHA-256 of all that a person's decision about m can rest on: its class and reach, the arguments with
 // their types and bounds, those that a grant may limit, the requests it may send, the labels of its answer, by which other
 // calls ask, and the look-up that settles it, by which a call counts as not run. What a grant or a setting was decided for is

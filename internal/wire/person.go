@@ -106,11 +106,15 @@ type (
 		Revoked   int64   `msgpack:"r,omitempty" json:"revoked,omitempty"`
 	}
 	// Limit holds one grant field: every value of the argument must be one of Values (an argument that is absent fits
-	// only where Values is empty). Max, where set, bounds a number.
+	// only where Values is empty), and with All each of those must be there as well. Max, where set, bounds a number.
+	// Any, which stands alone, holds nothing: it says that a person left the field open.
 	Limit struct {
 		Field  string   `msgpack:"f" json:"field"`
 		Values []string `msgpack:"v,omitempty" json:"values,omitempty"`
 		Max    int64    `msgpack:"m,omitempty" json:"max,omitempty"`
+		All    bool     `msgpack:"a,omitempty" json:"all,omitempty"`
+		Any    bool     `msgpack:"y,omitempty" json:"any,omitempty"`
+		Held   bool     `msgpack:"h,omitempty" json:"held,omitempty"` // on a card: Any is refused here
 	}
 	GrantsResp struct {
 		Grants []Grant `msgpack:"g,omitempty" json:"grants,omitempty"`

@@ -13,11 +13,13 @@ export function sentence(g) {
   s += { once: ", once more", session: `, until session ${g.session} ends`, until: `, until ${when(g.until)}`,
     standing: `, until ${when(g.until)}` }[g.kind] || "";
   if (g.kind !== "once") s += g.count ? `, ${g.count} times at most` : ", as often as it asks";
-  const limits = g.limits || [];
+  const open = (g.limits || []).filter((l) => l.any).map((l) => l.field);
+  const limits = (g.limits || []).filter((l) => !l.any);
   s += limits.map((l, i) => (i ? " and " : "; only where ") + l.field + (l.max ? ` is at most ${l.max}`
     : !l.values?.length ? " is not given" : l.values.length === 1 ? ` is ${value(l.values[0])}`
-      : ` is among ${l.values.map(value).join(", ")}`)).join("");
-  if (!limits.length) s += "; whatever its arguments are";
+      : ` is ${l.all ? "all of" : "among"} ${l.values.map(value).join(", ")}`)).join("");
+  if (open.length) s += `; whatever ${open.join(" and ")} ${open.length > 1 ? "are" : "is"}`;
+  else if (!limits.length) s += "; whatever its arguments are";
   return `${s}${g.tainted ? "; also" : "; not"} after the cell has read what others wrote.`;
 }
 
@@ -36,7 +38,7 @@ export function grantForm(c) {
   const until = el("input", { id: "until", type: "datetime-local", value: local(from.until || now + day) });
   const count = el("input", { id: "count", type: "number", min: "0", step: "1", inputmode: "numeric", value: from.count || "" });
   const tainted = el("input", { type: "checkbox", checked: Boolean(from.tainted) });
-  const limits = (from.limits || []).map((l) => limit(l, fixed, c.sensitive));
+  const limits = (from.limits || []).map((l) => limit(l, fixed));
   const says = el("p", { class: "sentence", "aria-live": "polite" });
 
   function read() {
@@ -53,7 +55,7 @@ export function grantForm(c) {
       if (!Number.isSafeInteger(g.count) || g.count < 0) throw new Error("How many times has to be a whole number.");
     }
     if (tainted.checked) g.tainted = true;
-    g.limits = limits.map((l) => l.read()).filter(Boolean);
+    g.limits = limits.map((l) => l.read());
     return g;
   }
   const form = el("fieldset", {}, el("legend", {}, "Allow the like of it ahead"),
@@ -78,14 +80,15 @@ export function grantForm(c) {
 }
 
 /** limit edits one wire.Limit. Values are ticked or not and never edited: an input could not show all that is in them. */
-function limit(l, fixed, sensitive) {
-  const any = el("input", { type: "checkbox" });
+function limit(l, fixed) {
+  const any = el("input", { type: "checkbox", checked: Boolean(l.any) });
   const name = shown(l.field);
-  const drop = fixed || sensitive ? "" : el("label", { class: "tick" }, any, "whatever it is");
+  const open = { field: l.field, any: true };
+  const drop = fixed || l.held ? "" : el("label", { class: "tick" }, any, "whatever it is");
   if (l.max) {
     const most = el("input", { type: "number", min: "1", step: "1", value: l.max });
     return { form: el("fieldset", { disabled: fixed }, el("legend", {}, name), el("label", {}, "At most ", most), drop), read() {
-      if (any.checked) return null;
+      if (any.checked) return open;
       const max = Number(most.value);
       if (!Number.isSafeInteger(max) || max < 1) throw new Error(`${l.field}: at most how much has to be a whole number from 1.`);
       return { field: l.field, max };
@@ -106,9 +109,10 @@ function limit(l, fixed, sensitive) {
   return {
     form: el("fieldset", { disabled: fixed }, el("legend", {}, name), ticks, fixed ? "" : el("div", { class: "actions" }, more, add), drop),
     read() {
-      if (any.checked) return null;
+      if (any.checked) return open;
       const values = Array.from(ticks.querySelectorAll("input"), (b) => b.checked && b.value).filter((v) => v !== false);
-      return values.length ? { field: l.field, values } : { field: l.field };
+      if (!values.length) return { field: l.field };
+      return l.all ? { field: l.field, values, all: true } : { field: l.field, values };
     },
   };
 }

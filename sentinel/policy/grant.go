@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strconv"
@@ -49,7 +50,7 @@ func (s *Set) Covers(g *wire.Grant, c *Call) (bool, string) {
 	case sensitive && g.Kind == Standing:
 		return false, "it is a standing one, and none covers a sensitive call"
 	case sensitive && c.site == nil:
-		if missing := unlimited(g, c.Method); missing != "" {
+		if missing := open(g, c.Connector, c.Method); missing != "" {
 			return false, missing
 		}
 	}
@@ -125,16 +126,26 @@ func (s *Set) longest(kind string, sensitive bool) time.Duration {
 	}
 }
 
-// unlimited names what a grant for sensitive calls of m lacks: some limit, and one on everything that says who is
-// reached, how much is paid or where it goes.
-func unlimited(g *wire.Grant, m *describe.Method) string {
+// open names what a grant for sensitive calls of m leaves open and may not: who is reached, how much is paid and where it goes,
+// ever; and until a time everything but times. What a person would have to read to know what it is for, above all texts, a person
+// reads then each time, or has approved it as it is: else a grant to answer carries whatever the agent has been talked into. A
+// field that a grant does not speak of is no field that somebody left open.
+func open(g *wire.Grant, v *describe.Connector, m *describe.Method) string {
 	if len(g.Limits) == 0 {
 		return "it limits nothing, and the call is sensitive"
 	}
+	if changesOthers(v, m) {
+		return "the call changes what others wrote, and no grant covers a sensitive one then"
+	}
 	for _, name := range m.Grant {
 		a, _ := m.Arg(name)
-		if mustLimit(a) && !slices.ContainsFunc(g.Limits, func(l wire.Limit) bool { return l.Field == name }) {
+		i := slices.IndexFunc(g.Limits, func(l wire.Limit) bool { return l.Field == name })
+		switch {
+		case i >= 0 && !g.Limits[i].Any:
+		case i < 0 || mustLimit(a):
 			return fmt.Sprintf("it does not limit %s, and the call is sensitive", name)
+		case g.Kind != Once && g.Kind != Session && !isTime(a):
+			return fmt.Sprintf("it leaves %s open; for sensitive calls only one for once or a session may", name)
 		}
 	}
 	return ""
@@ -144,6 +155,20 @@ func mustLimit(a *describe.Arg) bool {
 	return a == nil || a.Role == "recipient" || a.Role == "amount" || a.Role == "destination"
 }
 
+func isTime(a *describe.Arg) bool {
+	return a.Type == describe.TypeTime || a.Type == describe.TypeDate || a.Type == describe.TypeWhen || a.Type == describe.TypeZone
+}
+
+// changesOthers says whether a call of m builds on what others may have written: that is read before each decision, so the caller
+// has read it by then. Whom such a call reaches stands at the vendor, where it may change after a grant was made.
+func changesOthers(v *describe.Connector, m *describe.Method) bool {
+	if m.Prepare == nil || m.Prepare.Base == "" {
+		return false
+	}
+	base, ok := v.Method(m.Prepare.Base)
+	return !ok || slices.Contains(base.Labels, wire.LabelUntrusted)
+}
+
 // fits says why a call is outside a limit, or "".
 func fits(l *wire.Limit, c *Call) string {
 	a, ok := c.Method.Arg(l.Field)
@@ -151,6 +176,12 @@ func fits(l *wire.Limit, c *Call) string {
 		return fmt.Sprintf("%s has no grant field %s", c.Method.Name, l.Field)
 	}
 	values := c.Values[l.Field]
+	if l.Any {
+		if l.Max != 0 || len(l.Values) > 0 {
+			return fmt.Sprintf("of %s it says two things", l.Field)
+		}
+		return ""
+	}
 	if l.Max != 0 {
 		if a.Type != describe.TypeInt || l.Max < 0 || len(l.Values) > 0 || len(values) == 0 {
 			return fmt.Sprintf("%s is not bounded by a number", l.Field)
@@ -176,10 +207,43 @@ func fits(l *wire.Limit, c *Call) string {
 			return fmt.Sprintf("%s is %s, and it is for %s", l.Field, v, strings.Join(l.Values, ", "))
 		}
 	}
+	for _, w := range l.Values {
+		if l.All && !slices.ContainsFunc(values, func(v string) bool { return sameValue(a, v, w) }) {
+			return fmt.Sprintf("%s is not %s, and it is for that", l.Field, w)
+		}
+	}
 	return ""
 }
 
-// sameValue compares as the vendor does where that is known, else exactly. A repository's name is the same in any
+// all says whether of several values of a each has to be there: fewer recipients are a part of what was allowed, fewer inputs of a
+// workflow another run of it.
+func all(a *describe.Arg) bool { return a.Repeat > 1 && a.Role != "recipient" }
+
+// maxHeld is how many bytes of a text a grant repeats; longer ones it holds by their digest.
+const maxHeld = 256
+
+const heldDigest = "sha256:"
+
+// held is a value as a limit has it: a long text by its SHA-256, and one that looks like such a digest too.
+func held(a *describe.Arg, v string) string {
+	if !isText(a) || len(v) <= maxHeld && !strings.HasPrefix(v, heldDigest) {
+		return v
+	}
+	sum := wire.Sum([]byte(v))
+	return heldDigest + hex.EncodeToString(sum[:])
+}
+
+func isText(a *describe.Arg) bool {
+	return a.Type == describe.TypeString || a.Type == describe.TypeText
+}
+
+// isDigest says whether a limit's value is what held makes of a text.
+func isDigest(a *describe.Arg, v string) bool {
+	d, ok := strings.CutPrefix(v, heldDigest)
+	return ok && isText(a) && len(d) == 64 && strings.Trim(d, "0123456789abcdef") == ""
+}
+
+// sameValue compares a call's value x with a limit's y, as the vendor does where that is known, else exactly. A repository's name is the same in any
 // case of its letters; of an address only the domain is (RFC 5321 section 2.3.11, 2.4).
 func sameValue(a *describe.Arg, x, y string) bool {
 	switch a.Type {
@@ -189,7 +253,7 @@ func sameValue(a *describe.Arg, x, y string) bool {
 		i, j := strings.LastIndexByte(x, '@'), strings.LastIndexByte(y, '@')
 		return i >= 0 && j >= 0 && x[:i] == y[:j] && equalFold(x[i:], y[j:])
 	default:
-		return x == y
+		return held(a, x) == y
 	}
 }
 

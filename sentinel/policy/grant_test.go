@@ -12,8 +12,11 @@ import (
 
 const hour = 3600
 
-// limit reads "repo=a/b,c/d", "amount<50" or "label" (absent only).
+// limit reads "repo=a/b,c/d", "amount<50", "label" (absent only) or "note*" (left open).
 func limit(s string) wire.Limit {
+	if field, ok := strings.CutSuffix(s, "*"); ok && !strings.Contains(s, "=") {
+		return wire.Limit{Field: field, Any: true}
+	}
 	if field, n, ok := strings.Cut(s, "<"); ok {
 		var max int64
 		for _, d := range n {
@@ -75,7 +78,12 @@ func TestCovers(t *testing.T) {
 		{"repository that begins alike", "github comment repo=acme/site2 number=7 body=hi", comment, nil, nil, "repo is"},
 		{"look-alike repository", "github comment repo=acme/s1te number=7 body=hi", comment, nil, nil, "repo is"},
 		{"another number", "github comment repo=acme/site number=8 body=hi", comment, nil, nil, "number is 8"},
-		{"number left open", "github comment repo=acme/site number=8 body=hi", comment[:1], nil, nil, ""},
+		{"number left open", "github comment repo=acme/site number=8 body=hi", []string{"repo=acme/site", "number*"}, nil, nil, ""},
+		{"number left open, until a time", "github comment repo=acme/site number=8 body=hi", []string{"repo=acme/site", "number*"},
+			kind(Until, 24*hour), nil, "leaves number open"},
+		{"number not spoken of", "github comment repo=acme/site number=8 body=hi", comment[:1], nil, nil, "does not limit number"},
+		{"open and limited", "github comment repo=acme/site number=7 body=hi", comment,
+			func(g *wire.Grant) { g.Limits[1].Any = true }, nil, "two things"},
 		{"repository left open", "github comment repo=acme/site number=7 body=hi", comment[1:], nil, nil,
 			"does not limit repo"},
 		{"no limits at all", "github comment repo=acme/site number=7 body=hi", nil, nil, nil, "limits nothing"},
@@ -83,7 +91,7 @@ func TestCovers(t *testing.T) {
 			"no grant field body"},
 		{"an argument there is not", "github comment repo=acme/site number=7 body=hi", append(comment, "x=1"), nil, nil,
 			"no grant field x"},
-		{"one of two repositories", "github comment repo=c/d number=7 body=hi", []string{"repo=acme/site,c/d"}, nil, nil, ""},
+		{"one of two repositories", "github comment repo=c/d number=7 body=hi", []string{"repo=acme/site,c/d", "number=7"}, nil, nil, ""},
 		// addresses
 		{"both guests", "dav event-create calendar=/ada/team/ title=x attendee=ada@example.org attendee=bob@example.org",
 			invite, nil, nil, ""},
@@ -106,7 +114,7 @@ func TestCovers(t *testing.T) {
 			"attendee is"},
 		{"look-alike letter", "dav event-create calendar=/ada/team/ title=x attendee=bоb@example.org", invite, nil, nil,
 			"attendee is"}, // the o is Cyrillic
-		{"kelvin sign for k", "github comment repo=acme/\u212aite number=7 body=hi", []string{"repo=acme/kite"}, nil, nil,
+		{"kelvin sign for k", "github comment repo=acme/\u212aite number=7 body=hi", []string{"repo=acme/kite", "number=7"}, nil, nil,
 			"repo is"},
 		{"another calendar", "dav event-create calendar=/ada/open/ title=x attendee=bob@example.org", invite, nil, nil,
 			"calendar is /ada/open/"},
@@ -119,18 +127,18 @@ func TestCovers(t *testing.T) {
 			nil, nil, ""},
 		{"present does not fit empty", "github issue-create repo=acme/site title=x label=bug",
 			[]string{"repo=acme/site", "label", "assignee"}, nil, nil, "label is bug, and it is for none"},
-		{"assignee left open", "github issue-create repo=acme/site title=x", []string{"repo=acme/site"}, nil, nil,
+		{"assignee left open", "github issue-create repo=acme/site title=x", []string{"repo=acme/site", "label"}, nil, nil,
 			"does not limit assignee"},
 		// amounts
 		{"below the bound", "bank pay to=ada amount=50", []string{"to=ada", "amount<50", "note"}, nil, nil, ""},
 		{"above the bound", "bank pay to=ada amount=51", []string{"to=ada", "amount<50", "note"}, nil, nil, "more than 50"},
-		{"bound on what is absent", "bank pay to=ada", []string{"to=ada", "amount<50"}, nil, nil, "not bounded"},
-		{"bound on what is no number", "bank pay to=ada amount=5", []string{"to<5", "amount<50"}, nil, nil, "not bounded"},
-		{"bound below nothing", "bank pay to=ada amount=5", []string{"to=ada", "amount<0"}, nil, nil, "and it is for none"},
-		{"amount exactly", "bank pay to=ada amount=5", []string{"to=ada", "amount=5,7"}, nil, nil, ""},
-		{"amount between the exact ones", "bank pay to=ada amount=6", []string{"to=ada", "amount=5,7"}, nil, nil,
+		{"bound on what is absent", "bank pay to=ada", []string{"to=ada", "amount<50", "note"}, nil, nil, "not bounded"},
+		{"bound on what is no number", "bank pay to=ada amount=5", []string{"to<5", "amount<50", "note"}, nil, nil, "not bounded"},
+		{"bound below nothing", "bank pay to=ada amount=5", []string{"to=ada", "amount<0", "note"}, nil, nil, "and it is for none"},
+		{"amount exactly", "bank pay to=ada amount=5", []string{"to=ada", "amount=5,7", "note"}, nil, nil, ""},
+		{"amount between the exact ones", "bank pay to=ada amount=6", []string{"to=ada", "amount=5,7", "note"}, nil, nil,
 			"amount is 6"},
-		{"another payee", "bank pay to=eve amount=5", []string{"to=ada", "amount<50"}, nil, nil, "to is eve"},
+		{"another payee", "bank pay to=eve amount=5", []string{"to=ada", "amount<50", "note"}, nil, nil, "to is eve"},
 		{"amount left open", "bank pay to=ada amount=5", []string{"to=ada"}, nil, nil, "does not limit amount"},
 		// kinds and times
 		{"another session", "github comment repo=acme/site number=7 body=hi", comment, nil,
@@ -236,7 +244,7 @@ func TestCeilingsOfToday(t *testing.T) {
 	if ok, _ := s.Covers(&g, callOf(t, s, "github", "repo-create", values("name=x"))); ok {
 		t.Error("two days covered under a limit of one")
 	}
-	g = grantFor("github comment", "repo=a/b")
+	g = grantFor("github comment", "repo=a/b", "number*")
 	g.Kind, g.Until = Until, g.Made+hour
 	if ok, _ := s.Covers(&g, callOf(t, s, "github", "comment", values("repo=a/b number=1 body=x"))); ok {
 		t.Error("until covered where the limits have none")
@@ -245,7 +253,7 @@ func TestCeilingsOfToday(t *testing.T) {
 
 // TestGrantTurnsAskOnly: a grant makes no deny an allow, and names itself where it decides.
 func TestGrantTurnsAskOnly(t *testing.T) {
-	g := grantFor("github comment", "repo=acme/site")
+	g := grantFor("github comment", "repo=acme/site", "number*")
 	call := values("repo=acme/site number=7 body=hi")
 	s := mustSet(t, "")
 	d := s.Decide(callOf(t, s, "github", "comment", call), []wire.Grant{g})
@@ -274,8 +282,8 @@ func TestGrantTurnsAskOnly(t *testing.T) {
 // TestGrantChoice: of several grants, one that the call uses up comes last, and the misses are told.
 func TestGrantChoice(t *testing.T) {
 	s := mustSet(t, "")
-	once, counted, wrong, session := grantFor("github comment", "repo=a/b"), grantFor("github comment", "repo=a/b"),
-		grantFor("github comment", "repo=c/d"), grantFor("github comment", "repo=a/b")
+	once, counted, wrong, session := grantFor("github comment", "repo=a/b", "number*"), grantFor("github comment", "repo=a/b", "number*"),
+		grantFor("github comment", "repo=c/d", "number*"), grantFor("github comment", "repo=a/b", "number*")
 	once.ID, once.Kind = "once", Once
 	counted.ID, counted.Count = "counted", 5
 	wrong.ID, session.ID = "wrong", "session"
@@ -347,7 +355,13 @@ func TestValidate(t *testing.T) {
 		alter     func(*wire.Grant)
 		want      string // of the error; empty: none
 	}{
-		{"session", "github comment", []string{"repo=a/b"}, true, nil, ""},
+		{"session", "github comment", []string{"repo=a/b", "number*"}, true, nil, ""},
+		{"number not spoken of", "github comment", []string{"repo=a/b"}, true, nil, "does not limit number"},
+		{"recipient left open", "dav event-create", []string{"calendar=/x/", "attendee*"}, true, nil, "does not limit attendee"},
+		{"open until a time", "github comment", []string{"repo=a/b", "number*"}, true,
+			func(g *wire.Grant) { g.Kind, g.Until = Until, now+hour }, "leaves number open"},
+		{"open and limited", "github comment", []string{"repo=a/b", "number=7"}, true,
+			func(g *wire.Grant) { g.Limits[1].Any = true }, "at once"},
 		{"values are made canonical", "dav event-create", []string{"attendee=a@EXAMPLE.org", "calendar=/x/"}, true, nil, ""},
 		{"malformed value", "dav event-create", []string{"calendar=/x/", "attendee=nobody"}, true, nil, "--attendee"},
 		{"pattern", "github comment", []string{"repo=acme/*"}, true, nil, "--repo"},
@@ -361,7 +375,7 @@ func TestValidate(t *testing.T) {
 			func(g *wire.Grant) { g.Kind, g.Until = Standing, now+60 }, "no standing one"},
 		{"sensitive, 8 days", "github comment", []string{"repo=a/b"}, true,
 			func(g *wire.Grant) { g.Kind, g.Until = Until, now+8*24*hour }, "at most 7 days"},
-		{"sensitive, 7 days", "github comment", []string{"repo=a/b"}, true,
+		{"sensitive, 7 days", "github comment", []string{"repo=a/b", "number=7"}, true,
 			func(g *wire.Grant) { g.Kind, g.Until = Until, now+7*24*hour }, ""},
 		{"91 days", "github repo-create", nil, false, func(g *wire.Grant) { g.Kind, g.Until = Standing, now+91*24*hour },
 			"at most 90 days"},
@@ -373,7 +387,7 @@ func TestValidate(t *testing.T) {
 		{"method that is off", "github gist-create", nil, false, nil, "it is off"},
 		{"field", "github comment", []string{"rep=a/b"}, true, nil, `did you mean "repo"`},
 		{"twice", "github comment", []string{"repo=a/b", "repo=c/d"}, true, nil, "twice"},
-		{"bound on text", "github comment", []string{"repo<5"}, true, nil, "a bound is a number"},
+		{"bound on text", "github comment", []string{"repo<5", "number=7"}, true, nil, "a bound is a number"},
 		{"count", "github repo-create", nil, false, func(g *wire.Grant) { g.Count = -1 }, "count"},
 		{"used before", "github repo-create", nil, false, func(g *wire.Grant) { g.Used = 1 }, "has not been used"},
 		{"account", "github repo-create", nil, false, func(g *wire.Grant) { g.Account = "a b" }, "account"},

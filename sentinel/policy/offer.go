@@ -18,7 +18,7 @@ const (
 )
 
 // Prefill is the narrowest grant that covers the like of a call, for its card: this session, every grant field held
-// to the call's own values. It is false where calls of this kind cannot be granted ahead.
+// to the call's own values, but for what a call says that nobody but the owner sees. It is false where calls of this kind cannot be granted ahead.
 func (s *Set) Prefill(c *Call) (wire.Grant, bool) {
 	g := wire.Grant{Connector: c.Connector.Vendor, Method: c.Method.Name, Account: c.Account, Cell: c.Cell,
 		Session: c.Session, Kind: Session}
@@ -28,7 +28,13 @@ func (s *Set) Prefill(c *Call) (wire.Grant, bool) {
 		if n := c.Values.Int(name); a.Role == "amount" && a.Type == describe.TypeInt && n > 0 {
 			l.Max = n
 		} else {
-			l.Values = slices.Clone(c.Values[name])
+			for _, v := range c.Values[name] {
+				l.Values = append(l.Values, held(a, v))
+			}
+			l.All = all(a) && len(l.Values) > 0
+		}
+		if l.Held = c.sensitive() && mustLimit(a); !c.sensitive() && a.Role == "content" {
+			l = wire.Limit{Field: name, Any: true} // nobody else sees what it says
 		}
 		g.Limits = append(g.Limits, l)
 	}
@@ -36,7 +42,7 @@ func (s *Set) Prefill(c *Call) (wire.Grant, bool) {
 		g.Count = max(1, s.ceiling.BulkReads)
 	}
 	g.Sentence = Sentence(&g, c.Method)
-	return g, c.Cell != "" && c.Session != "" && (!c.sensitive() || unlimited(&g, c.Method) == "")
+	return g, c.Cell != "" && c.Session != "" && (!c.sensitive() || open(&g, c.Connector, c.Method) == "")
 }
 
 // Validate holds a grant that a person asks for to the ceilings, for the sensitivity of the call on whose card it
@@ -76,7 +82,7 @@ func (s *Set) Validate(g wire.Grant, sensitive bool, now time.Time) (wire.Grant,
 	}
 	g.Limits = limits
 	if sensitive {
-		if why := unlimited(&g, m); why != "" {
+		if why := open(&g, c, m); why != "" {
 			return fail("%s", why)
 		}
 	}
@@ -171,16 +177,19 @@ func canonLimits(in []wire.Limit, m *describe.Method) ([]wire.Limit, error) {
 			return nil, fmt.Errorf("%s is limited twice", l.Field)
 		case l.Max != 0 && (a.Type != describe.TypeInt || l.Max < 0 || len(l.Values) > 0):
 			return nil, fmt.Errorf("%s: a bound is a number above 0, for a number, without values", l.Field)
+		case l.Any && (l.Max != 0 || len(l.Values) > 0):
+			return nil, fmt.Errorf("%s is limited and left open at once", l.Field)
 		case len(l.Values) > maxLimitParts:
 			return nil, fmt.Errorf("%s: more than %d values", l.Field, maxLimitParts)
 		}
-		n := wire.Limit{Field: l.Field, Max: l.Max}
+		n := wire.Limit{Field: l.Field, Max: l.Max, Any: l.Any, All: all(a) && len(l.Values) > 0}
 		for _, v := range l.Values {
-			if a.Type != describe.TypeFile {
+			if a.Type != describe.TypeFile && !isDigest(a, v) {
 				var err error
 				if v, err = a.Canon(v); err != nil {
 					return nil, err
 				}
+				v = held(a, v)
 			}
 			n.Values = append(n.Values, v)
 		}

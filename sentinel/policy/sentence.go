@@ -24,11 +24,16 @@ func Sentence(g *wire.Grant, m *describe.Method) string {
 		fmt.Fprintf(&s, "cell %s may %s with %s, account %s", g.Cell, g.Method, g.Connector, g.Account)
 	}
 	writeKind(&s, g)
+	var free []string
 	for i, l := range g.Limits {
 		if g.Connector == SiteConnector {
 			break
 		}
-		s.WriteString([]string{"; only where ", " and "}[min(i, 1)])
+		if l.Any {
+			free = append(free, label(m, l.Field))
+			continue
+		}
+		s.WriteString([]string{"; only where ", " and "}[min(i-len(free), 1)])
 		s.WriteString(label(m, l.Field))
 		switch {
 		case l.Max != 0:
@@ -38,7 +43,7 @@ func Sentence(g *wire.Grant, m *describe.Method) string {
 		case len(l.Values) == 1:
 			s.WriteString(" is " + visible(l.Values[0]))
 		default:
-			s.WriteString(" is among ")
+			s.WriteString(map[bool]string{true: " is all of ", false: " is among "}[l.All])
 			for j, v := range l.Values {
 				if j > 0 {
 					s.WriteString(", ")
@@ -48,6 +53,8 @@ func Sentence(g *wire.Grant, m *describe.Method) string {
 		}
 	}
 	switch {
+	case len(free) > 0:
+		s.WriteString("; whatever " + strings.Join(free, " and ") + map[bool]string{true: " is", false: " are"}[len(free) == 1])
 	case g.Connector == SiteConnector:
 		s.WriteString("; whatever they send there")
 	case len(g.Limits) == 0:

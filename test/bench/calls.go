@@ -422,7 +422,7 @@ func (r *rig) grantIssues() error {
 	if err := json.Unmarshal([]byte(p.Stdout), &list); err != nil || len(list.Items) != 1 {
 		return fmt.Errorf("pending: %v, %v", p, err)
 	}
-	if _, err := r.doorward("", "approve", list.Items[0].ID, "--yes", "--grant", "session"); err != nil {
+	if _, err := r.doorward("", "approve", list.Items[0].ID, "--yes", "--grant", "session", "--any", "title,body"); err != nil {
 		return err
 	}
 	res, err = r.clean.Connector(r.ctx, "wait", list.Items[0].ID)

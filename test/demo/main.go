@@ -361,7 +361,7 @@ func (d *demo) steps() []step {
 			if err := d.parks(d.home, "github", "issue-create", "--repo", "ada/site", "--title", "A second one"); err != nil {
 				return err
 			}
-			if _, err := d.human(0, "", "approve", d.last, "--yes", "--grant", "session", "--limit", "repo=ada/site"); err != nil {
+			if _, err := d.human(0, "", "approve", d.last, "--yes", "--grant", "session", "--limit", "repo=ada/site", "--any", "title"); err != nil {
 				return err
 			}
 			if _, err := d.agent(d.home, 0, "wait", d.last); err != nil {

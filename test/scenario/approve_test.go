@@ -97,7 +97,7 @@ func (r *rig) tryGrant(card wire.Card, change func(*wire.Grant)) (string, error)
 		r.t.Fatalf("the card of %s %s offers no grant", card.Connector, card.Method)
 	}
 	g := *card.Grantable
-	g.Limits = slices.Clone(g.Limits)
+	g.Limits = textsOpen(g.Limits)
 	if change != nil {
 		change(&g)
 	}
@@ -105,6 +105,17 @@ func (r *rig) tryGrant(card wire.Card, change func(*wire.Grant)) (string, error)
 	err := r.ada.Ask(r.ctx(), wire.PathApprove, "decide",
 		&wire.DecideCardReq{ID: card.ID, Hash: card.Hash, Approve: true, Grant: &g}, &resp)
 	return resp.Grant, err
+}
+
+// textsOpen are a grant's limits, with what a call says left open, as a person may for a session.
+func textsOpen(limits []wire.Limit) []wire.Limit {
+	limits = slices.Clone(limits)
+	for i, l := range limits {
+		if l.Field == "title" || l.Field == "body" {
+			limits[i] = wire.Limit{Field: l.Field, Any: true}
+		}
+	}
+	return limits
 }
 
 // doorward runs the person's command and expects a code.
@@ -446,8 +457,10 @@ func TestSilenceIsDenial(t *testing.T) {
 	if s := r.approve(control); s != wire.StateDone {
 		t.Fatalf("in time it is %s", s)
 	}
-	grant := r.grant(granted, func(g *wire.Grant) { g.Kind, g.Until = "until", time.Now().Add(24*time.Hour).Unix() })
-	r.connector(r.work, 0, issue("ada/site", "under the grant")...)
+	grant := r.grant(granted, func(g *wire.Grant) {
+		g.Kind, g.Until, g.Limits = "until", time.Now().Add(24*time.Hour).Unix(), granted.Grantable.Limits
+	})
+	r.connector(r.work, 0, issue("ada/site", "with a grant")...)
 	before := r.issues() + r.puts()
 
 	sentinel := r.Daemon("sentinel")

@@ -124,14 +124,14 @@ func TestGrants(t *testing.T) {
 	t.Run("count, once", func(t *testing.T) {
 		r := r.with(t)
 		card := r.asks(work, issue("ada/site", "counted")...)
-		r.doorward(0, "approve", card.ID, "--yes", "--grant", "session", "--count", "2")
+		r.doorward(0, "approve", card.ID, "--yes", "--grant", "session", "--any", "title", "--count", "2")
 		r.ended(card.ID)
 		r.goes(work, issue("ada/site", "one")...)
 		r.goes(work, issue("ada/site", "two")...)
 		r.asksOnly(work, issue("ada/site", "three")...)
 
 		card = r.asks(work, issue("ada/site", "once more")...)
-		r.doorward(0, "approve", card.ID, "--yes", "--grant", "once")
+		r.doorward(0, "approve", card.ID, "--yes", "--grant", "once", "--any", "title")
 		r.ended(card.ID)
 		r.github.Faults.Add(standin.Fault{Method: "POST", Times: 1, Status: 422, Body: `{"message":"Validation Failed"}`})
 		r.connector(r.work, wire.ExitVendor, issue("ada/site", "the vendor refuses, and the use is spent")...)
@@ -144,7 +144,7 @@ func TestGrants(t *testing.T) {
 	t.Run("the use of a call that did not run is given back", func(t *testing.T) {
 		r := r.with(t)
 		card := r.asks(work, issue("ada/site", "given back")...)
-		r.doorward(0, "approve", card.ID, "--yes", "--grant", "session", "--count", "1")
+		r.doorward(0, "approve", card.ID, "--yes", "--grant", "session", "--any", "title", "--count", "1")
 		r.ended(card.ID)
 		before, from := r.issues(), r.end()
 		r.Daemon("egress").Kill()
@@ -194,6 +194,7 @@ func TestGrants(t *testing.T) {
 		}{
 			{sensitive, func(g *wire.Grant) { g.Kind, g.Session, g.Until = "standing", "", day(30) }, "no standing one"},
 			{sensitive, func(g *wire.Grant) { g.Kind, g.Session, g.Until = "until", "", day(8) }, "at most 7 days"},
+			{sensitive, func(g *wire.Grant) { g.Kind, g.Session, g.Until = "until", "", day(7)-60 }, "leaves title open"},
 			{sensitive, func(g *wire.Grant) { g.Tainted = true }, "after it has read what others wrote"},
 			{sensitive, func(g *wire.Grant) { g.Limits = nil }, "limits nothing"},
 			{sensitive, without("assignee"), "does not limit assignee"},
@@ -212,10 +213,12 @@ func TestGrants(t *testing.T) {
 		if r.card(sensitive.ID).State != wire.StateParked {
 			t.Error("a refused grant decided the call")
 		}
-		until := r.grant(sensitive, func(g *wire.Grant) { g.Kind, g.Session, g.Until = "until", "", day(7)-60 })
+		until := r.grant(sensitive, func(g *wire.Grant) {
+			g.Kind, g.Session, g.Until, g.Limits = "until", "", day(7)-60, sensitive.Grantable.Limits
+		})
 		standing := r.grant(plain, func(g *wire.Grant) { g.Kind, g.Session, g.Until = "standing", "", day(90)-60 })
 		fresh := r.work.Session("run-2") // these outlive their session
-		r.goes(fresh, issue("ada/site", "until")...)
+		r.goes(fresh, issue("ada/site", "ceilings")...)
 		r.goes(fresh, contact("Stan Ding")...)
 		r.asksOnly(home, contact("Stan Elsewhere")...)
 		end(until)

@@ -240,6 +240,7 @@ func (r *rig) allowWider(cell *world.Cell, repos []string, args ...string) {
 	}
 	id := callOf(r.t, res)
 	card := r.card(id)
+	card.Grantable.Limits = textsOpen(card.Grantable.Limits)
 	for i, l := range card.Grantable.Limits {
 		if l.Field == "repo" {
 			card.Grantable.Limits[i].Values = append(l.Values, repos...)

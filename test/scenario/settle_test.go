@@ -100,7 +100,7 @@ func TestTheRecordJoinsACall(t *testing.T) {
 	r := newRig(t, world.Options{})
 	work := r.work.Actor()
 	card := r.asks(work, issue("ada/site", "on the record")...)
-	r.doorward(0, "approve", card.ID, "--yes", "--grant", "session")
+	r.doorward(0, "approve", card.ID, "--yes", "--grant", "session", "--any", "title")
 	r.ended(card.ID)
 	r.connector(r.work, 0, "result", card.ID)
 	from := r.end()

@@ -67,11 +67,17 @@ func description() *describe.Connector {
 		},
 		Check: "calendars",
 		Methods: []describe.Method{
-			methodCalendars(), methodChanges(), methodContactDelete(), methodContactPut(), methodContacts(),
-			methodEventCreate(), methodEventDelete(), methodEventGet(), methodEventUpdate(), methodEvents(),
-			methodFreeBusy(), methodRespond(),
+			methodCalendars(), methodChanges(), changing(methodContactDelete()), changing(methodContactPut()), methodContacts(),
+			changing(methodEventCreate()), changing(methodEventDelete()), methodEventGet(), changing(methodEventUpdate()), methodEvents(),
+			methodFreeBusy(), changing(methodRespond()),
 		},
 	}
+}
+
+// changing completes a method that changes something.
+func changing(m describe.Method) describe.Method {
+	m.Grant = describe.Names(m.Args)
+	return m
 }
 
 // Labels of answers: others can put an event into a calendar, and all of it is the person's own data.
@@ -234,7 +240,6 @@ func methodEventCreate() describe.Method {
 		Lower: []describe.Lower{{To: describe.ReachNone, Empty: []string{"attendee"}, Private: "calendar"}},
 		Args: []describe.Arg{argCalendar, required(argTitle), required(argStart), required(argEnd), argZone, argAttendee,
 			argLocation, argText, argNotify},
-		Grant:   []string{"calendar", "attendee", "notify"},
 		Entries: []describe.Entry{putting("put", "{calendar}{mark}.ics", mediaCalendar, createOnly...)},
 		Prepare: &describe.Prepare{Kind: "icalendar"},
 		Once:    "the event's name is the call's mark, and If-None-Match: * creates only",
@@ -258,7 +263,6 @@ func methodEventUpdate() describe.Method {
 			{Name: "remove-attendee", Label: "Guests to remove", Type: describe.TypeEmail, Repeat: 50,
 				Help: "e-mail address of a guest to take off; repeat it for more", Role: "recipient"},
 			argLocation, argText, argNotify},
-		Grant:   []string{"event", "attendee", "remove-attendee", "notify"},
 		Entries: []describe.Entry{putting("put", "{event}", mediaCalendar, unchanged...)},
 		Prepare: theEvent(),
 	}
@@ -278,7 +282,6 @@ func methodRespond() describe.Method {
 			{Name: "answer", Label: "Answer", Type: describe.TypeEnum, Enum: []string{"accepted", "declined", "tentative"},
 				Required: true, Help: "accepted, declined or tentative", Role: "content"},
 			one, argInstance, tell},
-		Grant:   []string{"event", "answer", "notify"},
 		Entries: []describe.Entry{putting("put", "{event}", mediaCalendar, unchanged[0], scheduleReply)},
 		Prepare: theEvent(),
 	}
@@ -300,8 +303,7 @@ func methodEventDelete() describe.Method {
 	return describe.Method{
 		Name: "event-delete", Summary: "delete an event, or some occurrences of a recurring one",
 		Class: describe.Destructive, Reach: describe.ReachPeople, Scopes: scopes,
-		Args:  []describe.Arg{argEvent, argScope, argInstance, tell},
-		Grant: []string{"event", "scope", "notify"},
+		Args: []describe.Arg{argEvent, argScope, argInstance, tell},
 		Entries: []describe.Entry{whole("delete", &describe.Cond{Arg: "scope"}),
 			whole("delete-all", &describe.Cond{Arg: "scope", Is: "all"}), part("one"), part("following")},
 		Prepare: theEvent(),
@@ -346,7 +348,6 @@ func methodContactPut() describe.Method {
 			{Name: "phone", Label: "Phone", Type: describe.TypeString, Min: 1, Max: 50, Repeat: 20,
 				Help: "number; repeat it for more. Those given replace the ones there", Role: "content"},
 		},
-		Grant:   []string{"book", "contact"},
 		Entries: []describe.Entry{create, replace},
 		Prepare: &describe.Prepare{Kind: "vcard", Base: "event-get",
 			Args: []describe.Pair{{From: "event", To: "contact"}}, When: &describe.Cond{Arg: "contact", Has: true}},
@@ -360,8 +361,7 @@ func methodContactDelete() describe.Method {
 	return describe.Method{
 		Name: "contact-delete", Summary: "delete a contact",
 		Class: describe.Destructive, Reach: describe.ReachNone, Scopes: scopes,
-		Args:  []describe.Arg{required(argContact("its path, as `contacts` lists it"))},
-		Grant: []string{"contact"},
+		Args: []describe.Arg{required(argContact("its path, as `contacts` lists it"))},
 		Entries: []describe.Entry{{Name: "delete", Method: "DELETE", Path: "{contact}", Header: unchanged,
 			Credential: true, MaxIn: maxFind}},
 		Prepare: &describe.Prepare{Kind: "vcard", Base: "event-get",

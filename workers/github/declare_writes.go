@@ -14,6 +14,7 @@ func write(m describe.Method) describe.Method {
 		m.Reach = describe.ReachPublic
 		m.Lower = []describe.Lower{{To: describe.ReachSpace, Private: "repo"}}
 	}
+	m.Grant = describe.Names(m.Args)
 	return m
 }
 
@@ -47,7 +48,7 @@ func writeMethods() []describe.Method {
 			},
 			Entries: []describe.Entry{send("POST", "/repos/{repo}/issues", leaf("/title", "title", ""),
 				marked("/body", "body"), leaf("/labels", "label", "list"), leaf("/assignees", "assignee", "list"))},
-			Grant: []string{"repo", "assignee"}, Scopes: []string{"Issues: write"},
+			Scopes: []string{"Issues: write"},
 			Settle: inNewest("issues", constant("state", "all")),
 		}),
 
@@ -62,7 +63,7 @@ func writeMethods() []describe.Method {
 			},
 			Entries: []describe.Entry{send("PATCH", "/repos/{repo}/issues/{number}", leaf("/state", "state", ""),
 				leaf("/title", "title", ""), leaf("/body", "body", ""), leaf("/labels", "label", "list"))},
-			Grant: []string{"repo", "number"}, Scopes: []string{"Issues: write"},
+			Scopes: []string{"Issues: write"},
 		}),
 
 		write(describe.Method{
@@ -71,8 +72,8 @@ func writeMethods() []describe.Method {
 				argRepo(), numberOf("issue"), required(atLeastOne(argBody("body", "Text", "text of the comment"))),
 			},
 			Entries: []describe.Entry{send("POST", "/repos/{repo}/issues/{number}/comments", marked("/body", "body"))},
-			Grant:   []string{"repo", "number"}, Scopes: []string{"Issues: write or Pull requests: write"},
-			Settle: inNewest("comments", from("number", "number")),
+			Scopes:  []string{"Issues: write or Pull requests: write"},
+			Settle:  inNewest("comments", from("number", "number")),
 		}),
 
 		write(describe.Method{
@@ -86,7 +87,7 @@ func writeMethods() []describe.Method {
 			Entries: []describe.Entry{send("POST", "/repos/{repo}/pulls", leaf("/title", "title", ""),
 				leaf("/head", "head", ""), leaf("/base", "base", ""), marked("/body", "body"),
 				leaf("/draft", "draft", "bool"))},
-			Grant: []string{"repo", "head", "base"}, Scopes: []string{"Pull requests: write"},
+			Scopes: []string{"Pull requests: write"},
 			Once:   "GitHub refuses a second open pull request of the same branches",
 			Settle: inNewest("issues", constant("state", "all")),
 		}),
@@ -106,7 +107,7 @@ func writeMethods() []describe.Method {
 					{From: "request-changes", To: "REQUEST_CHANGES"},
 				}}},
 				leaf("/body", "body", ""), leaf("/commit_id", "sha", ""))},
-			Grant: []string{"repo", "number", "event"}, Scopes: []string{"Pull requests: write"},
+			Scopes: []string{"Pull requests: write"},
 		}),
 
 		write(describe.Method{
@@ -119,8 +120,8 @@ func writeMethods() []describe.Method {
 			},
 			Entries: []describe.Entry{send("PUT", "/repos/{repo}/pulls/{number}/merge", leaf("/sha", "sha", ""),
 				leaf("/merge_method", "method", ""))},
-			Grant: []string{"repo", "number"}, Scopes: []string{"Contents: write"},
-			Once: "GitHub merges a pull request once, and only at the commit named",
+			Scopes: []string{"Contents: write"},
+			Once:   "GitHub merges a pull request once, and only at the commit named",
 		}),
 
 		// A file below .github/workflows runs as code with the repository's secrets, and so does much else that a
@@ -140,8 +141,8 @@ func writeMethods() []describe.Method {
 			},
 			Entries: []describe.Entry{send("PUT", "/repos/{repo}/contents/{path}", leaf("/message", "message", ""),
 				leaf("/content", "file", "base64"), leaf("/branch", "branch", ""), leaf("/sha", "sha", ""))},
-			Grant: []string{"repo", "path", "branch"}, Scopes: []string{"Contents: write (Workflows: write for workflow files)"},
-			Once: "GitHub writes only over the file of the digest named, or where there is none",
+			Scopes: []string{"Contents: write (Workflows: write for workflow files)"},
+			Once:   "GitHub writes only over the file of the digest named, or where there is none",
 		}),
 
 		write(describe.Method{
@@ -154,8 +155,8 @@ func writeMethods() []describe.Method {
 			Entries: []describe.Entry{send("POST", "/repos/{repo}/git/refs",
 				describe.Leaf{Pointer: "/ref", Bind: describe.Bind{Tmpl: "refs/heads/{name}"}},
 				leaf("/sha", "from", ""))},
-			Grant: []string{"repo", "name"}, Scopes: []string{"Contents: write"},
-			Once: "GitHub refuses a branch that is there",
+			Scopes: []string{"Contents: write"},
+			Once:   "GitHub refuses a branch that is there",
 		}),
 
 		write(describe.Method{
@@ -165,8 +166,8 @@ func writeMethods() []describe.Method {
 				Name: "send", Method: "DELETE", Path: "{base}/repos/{repo}/git/refs/heads/{name}", Header: version(),
 				Credential: true, MaxIn: maxJSON,
 			}},
-			Grant: []string{"repo", "name"}, Scopes: []string{"Contents: write"},
-			Once: "a branch that is gone cannot be deleted",
+			Scopes: []string{"Contents: write"},
+			Once:   "a branch that is gone cannot be deleted",
 		}),
 
 		write(describe.Method{
@@ -181,7 +182,7 @@ func writeMethods() []describe.Method {
 			},
 			Entries: []describe.Entry{send("POST", "/repos/{repo}/actions/workflows/{workflow}/dispatches",
 				leaf("/ref", "ref", ""), leaf("/inputs", "input", "map"))},
-			Grant: []string{"repo", "workflow", "ref", "input"}, Scopes: []string{"Actions: write"},
+			Scopes: []string{"Actions: write"},
 		}),
 
 		// A secret gist is open to whoever has its address.
@@ -200,7 +201,7 @@ func writeMethods() []describe.Method {
 			Scopes: []string{"Gists: write"},
 		},
 
-		{
+		write(describe.Method{
 			Name: "release-create", Summary: "publish a release, or draft one", Class: describe.Write,
 			Reach: describe.ReachPublic,
 			Args: []describe.Arg{
@@ -213,11 +214,11 @@ func writeMethods() []describe.Method {
 			},
 			Entries: []describe.Entry{send("POST", "/repos/{repo}/releases", leaf("/tag_name", "tag", ""),
 				leaf("/name", "title", ""), leaf("/body", "notes", ""), leaf("/draft", "draft", "bool"))},
-			Grant: []string{"repo", "tag"}, Scopes: []string{"Contents: write"},
-			Once: "GitHub refuses a second release of one tag",
-		},
+			Scopes: []string{"Contents: write"},
+			Once:   "GitHub refuses a second release of one tag",
+		}),
 
-		{
+		write(describe.Method{
 			Name: "repo-create", Summary: "make a repository of the account's own", Class: describe.Write,
 			Reach: describe.ReachPublic,
 			Lower: []describe.Lower{{To: describe.ReachNone, When: &describe.Cond{Arg: "private", Is: "true"}}},
@@ -231,9 +232,9 @@ func writeMethods() []describe.Method {
 			},
 			Entries: []describe.Entry{send("POST", "/user/repos", leaf("/name", "name", ""),
 				leaf("/private", "private", "bool"), leaf("/description", "description", ""))},
-			Grant: []string{"name", "private"}, Scopes: []string{"Administration: write"},
-			Once: "GitHub refuses a second repository of one name",
-		},
+			Scopes: []string{"Administration: write"},
+			Once:   "GitHub refuses a second repository of one name",
+		}),
 	}
 }
 

@@ -290,7 +290,7 @@ func (v *lasting) everyState(t *testing.T) {
 	create := func(title string) []string {
 		return []string{"/usr/bin/connector", "github", "issue-create", "--repo", "ada/site", "--title", title, "--json", "--wait", "0s"}
 	}
-	want(t, person(t, "", "approve", park(t, "First"), "--yes", "--grant", "session"), 0, "approve with a grant")
+	want(t, person(t, "", "approve", park(t, "First"), "--yes", "--grant", "session", "--any", "title"), 0, "approve with a grant")
 	for _, unit := range []string{"doorward-worker@github.service", "doorward-authd.service"} { // they are stopped below
 		dropIn(t, unit, "WatchdogSec=0\n")
 		must(t, "systemctl", "restart", unit)
