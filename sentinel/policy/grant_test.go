@@ -3,10 +3,12 @@
 package policy
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/doorward/doorward/internal/describe"
 	"github.com/doorward/doorward/internal/wire"
 )
 
@@ -421,6 +423,61 @@ func TestValidate(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestHeldTexts: a long text is held by its digest, and so is one that looks like a digest: neither passes for the other.
+func TestHeldTexts(t *testing.T) {
+	a := &describe.Arg{Name: "body", Type: describe.TypeText, Role: "content"}
+	long := strings.Repeat("x", maxHeld+1)
+	digest := held(a, long)
+	for _, x := range []struct {
+		call, limit string
+		want        bool
+	}{
+		{"hi", "hi", true}, {"hi", "Hi", false}, {"hi ", "hi", false}, {long, digest, true}, {long + "x", digest, false}, {long, long, false},
+		{digest, digest, false}, {digest, held(a, digest), true}, {"sha256:", held(a, "sha256:"), true}, {"sha256:", "sha256:", false},
+	} {
+		if got := sameValue(a, x.call, x.limit); got != x.want {
+			t.Errorf("%.20q under %.80q: %t", x.call, x.limit, got)
+		}
+	}
+	if !isDigest(a, digest) || isDigest(a, digest+"0") || isDigest(a, digest[:70]+"X") || isDigest(&describe.Arg{Type: describe.TypeEmail}, digest) {
+		t.Error("what is a digest is not known")
+	}
+	m := with(method("say", "write", "people", "+body:text r"), func(*describe.Method) {})
+	for _, v := range []string{long, digest} {
+		got, err := canonLimits([]wire.Limit{{Field: "body", Values: []string{v}}}, &m)
+		if err != nil || len(got) != 1 || got[0].Values[0] != digest {
+			t.Errorf("%.20q is kept as %v, %v", v, got, err)
+		}
+	}
+}
+
+// TestAllOfThem: of several values each has to be there, but for recipients.
+func TestAllOfThem(t *testing.T) {
+	m := method("run", "write", "people", "+input:string *5", "+to:email *5 =recipient")
+	limits, err := canonLimits([]wire.Limit{limit("input=a=1,b=2"), limit("to=x@example.org,y@example.org")}, &m)
+	if err != nil || !limits[0].All || limits[1].All {
+		t.Fatalf("%+v, %v", limits, err)
+	}
+	for call, want := range map[string]string{"input=a=1 input=b=2 to=x@example.org": "", "input=b=2 input=a=1 to=y@example.org": "",
+		"input=a=1 to=x@example.org": "input is not b=2", "to=x@example.org": "input is absent",
+		"input=a=1 input=b=2 input=c=3 to=x@example.org": "input is c=3"} {
+		c := &Call{Method: &m, Values: values(call)}
+		why := ""
+		for i := range limits {
+			why = cmp.Or(why, fits(&limits[i], c))
+		}
+		if !strings.Contains(why, want) || (why == "") != (want == "") {
+			t.Errorf("%s: %q, want %q", call, why, want)
+		}
+	}
+	g := grantFor("github run")
+	g.Limits = append(limits, wire.Limit{Field: "note", Any: true}, wire.Limit{Field: "more", Any: true})
+	if s := Sentence(&g, &m); !strings.HasSuffix(s, "only where Input (--input) is all of a=1, b=2 and "+
+		"To (--to) is among x@example.org, y@example.org; whatever --note and --more are") {
+		t.Errorf("it says %s", s)
 	}
 }
 
