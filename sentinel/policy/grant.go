@@ -243,8 +243,8 @@ func isDigest(a *describe.Arg, v string) bool {
 	return ok && isText(a) && len(d) == 64 && strings.Trim(d, "0123456789abcdef") == ""
 }
 
-// sameValue compares a call's value x with a limit's y, as the vendor does where that is known, else exactly. A repository's name is the same in any
-// case of its letters; of an address only the domain is (RFC 5321 section 2.3.11, 2.4).
+// sameValue compares a call's value x with a limit's y, as the vendor does where that is known, else exactly. A repository's name
+// is the same in any case of its letters; of an address only the domain is (RFC 5321 section 2.3.11, 2.4).
 func sameValue(a *describe.Arg, x, y string) bool {
 	switch a.Type {
 	case describe.TypeRepo:

@@ -18,7 +18,8 @@ const (
 )
 
 // Prefill is the narrowest grant that covers the like of a call, for its card: this session, every grant field held
-// to the call's own values, but for what a call says that nobody but the owner sees. It is false where calls of this kind cannot be granted ahead.
+// to the call's own values, but for what a call says that nobody but the owner sees. It is false where calls of this kind
+// cannot be granted ahead.
 func (s *Set) Prefill(c *Call) (wire.Grant, bool) {
 	g := wire.Grant{Connector: c.Connector.Vendor, Method: c.Method.Name, Account: c.Account, Cell: c.Cell,
 		Session: c.Session, Kind: Session}
