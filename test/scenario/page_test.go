@@ -64,7 +64,10 @@ func TestAPersonDecidesInABrowser(t *testing.T) {
 	granted := r.park(r.work, issue("ada/site", "A third")...)
 	w.Press(granted.Title)
 	w.Press("Approve, and the like of it too")
-	w.Sees("only where repo is ada/site")
+	w.Sees("only where repo is ada/site and title is")
+	w.Eval(`[...document.querySelectorAll("fieldset fieldset")].find((f) => f.querySelector("legend").textContent === "title")
+		.querySelector(":scope > label.tick input").click()`, nil)
+	w.Sees("whatever title is")
 	w.Press("Approve, and allow this ahead")
 	w.Sees("Approved, and allowed ahead.")
 	if s := r.ended(granted.ID); s != wire.StateDone {
