@@ -3,10 +3,7 @@
 package scenario
 
 import (
-	"bytes"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -275,137 +272,6 @@ func TestApproval(t *testing.T) {
 		r.sum("an issue", r.issues(), before)
 		if s := r.approve(card); s != wire.StateDone {
 			t.Errorf("the person's own approval: it is %s", s)
-		}
-	})
-
-	t.Run("AP-06 identical calls share one question", func(t *testing.T) {
-		r := r.with(t)
-		before := r.puts()
-		results := make([]world.Result, 4)
-		var wg sync.WaitGroup
-		for i := range results {
-			wg.Go(func() {
-				results[i], _ = r.work.Actor().Connector(r.ctx(), append(r.event("shared"), "--json", "--wait", "0s")...)
-			})
-		}
-		wg.Wait()
-		ids, joined := map[string]bool{}, 0
-		for _, res := range results {
-			if res.Code != wire.ExitWaiting {
-				t.Errorf("%v", res)
-			}
-			ids[callOf(t, res)] = true
-			if strings.Contains(res.Stderr, "the same call is already there") {
-				joined++
-			}
-		}
-		if len(ids) != 1 || joined != len(results)-1 {
-			t.Fatalf("%d calls wait, %d answers say joined", len(ids), joined)
-		}
-		if res := r.connector(r.home, wire.ExitWaiting, append(r.event("shared"), "--json", "--wait", "0s")...); ids[callOf(t, res)] {
-			t.Error("another cell's call is joined")
-		} else {
-			r.connector(r.home, 0, "cancel", callOf(t, res))
-		}
-		for id := range ids {
-			if s := r.approve(r.card(id)); s != wire.StateDone {
-				t.Errorf("it is %s", s)
-			}
-			r.connector(r.work, 0, "result", id, "--json")
-		}
-		r.sum("an event", r.puts(), before+1)
-	})
-
-	t.Run("AP-09 nothing is written before the answer", func(t *testing.T) {
-		r := r.with(t)
-		r.github.Rec.Reset()
-		r.dav.Rec.Reset()
-		file := put(t, readable(t), "f", []byte("of the gist"), 0o644)
-		cards := []wire.Card{
-			r.park(r.work, issue("ada/site", "AP-09")...), r.park(r.work, r.event("AP-09")...), r.park(r.work, contact("AP Nine")...),
-			r.park(r.work, "dav", "event-create", "--calendar", r.dav.Calendar(), "--title", "guests", "--start", "2030-03-10",
-				"--end", "2030-03-10", "--attendee", "eve@example.test", "--notify", "all"),
-			r.park(r.work, "github", "gist-create", "--file", file),
-			r.park(r.work, "dav", "event-update", "--event", r.dav.Calendar()+"dentist.ics", "--title", "moved"),
-		}
-		for _, rec := range []*standin.Recorder{r.github.Rec, r.dav.Rec} {
-			for _, q := range rec.All() {
-				if q.Method != "GET" && q.Method != "PROPFIND" && q.Method != "REPORT" {
-					t.Errorf("before the answer %s %s reached the vendor", q.Method, q.Path)
-				}
-			}
-		}
-		for _, c := range cards {
-			r.decide(c, false)
-		}
-		r.sum("a write", len(r.acted()), 0)
-	})
-
-	t.Run("AP-01 what was asked is what runs", func(t *testing.T) {
-		r := r.with(t)
-		dir := readable(t)
-		file := put(t, dir, "body", []byte("as it was asked"), 0o644)
-		card := r.park(r.work, "github", "file-put", "--repo", "ada/site", "--path", "ap01", "--branch", "main", "--message", "m",
-			"--file", file)
-		text := r.park(r.work, "github", "issue-create", "--repo", "ada/site", "--title", "AP-01", "--body-file", file)
-		prepared := r.park(r.work, r.event("AP-01 prepared")...)
-		put(t, dir, "other", []byte("as nobody asked"), 0o644)
-		if err := os.Rename(filepath.Join(dir, "other"), file); err != nil {
-			t.Fatal(err)
-		}
-		if got := r.card(card.ID).Bodies; len(got) != 1 || got[0].Text != "as it was asked" {
-			t.Errorf("the card shows %+v", got)
-		}
-		// The worker that rendered the body is another one by now, and it is not asked again.
-		if err := r.Daemon("worker-dav").Restart(); err != nil {
-			t.Fatal(err)
-		}
-		for _, c := range []wire.Card{card, text, prepared} {
-			if s := r.approve(c); s != wire.StateDone {
-				t.Errorf("%s is %s: %v", c.Method, s, r.card(c.ID).Err)
-			}
-		}
-		if got, _ := r.github.State.File("ada", "site", "main", "ap01"); string(got) != "as it was asked" {
-			t.Errorf("the file is %q", got)
-		}
-		issues := r.github.State.Repo("ada", "site").Issues
-		if last := issues[len(issues)-1]; !strings.HasPrefix(last.Body, "as it was asked\n\n") {
-			t.Errorf("the issue says %q", last.Body)
-		}
-		body := r.card(prepared.ID).Bodies[0].Text
-		if got, _, _ := r.dav.Object(r.dav.Calendar() + prepared.Mark + ".ics"); string(got) != body {
-			t.Errorf("shown was\n%s\nand put was\n%s", body, got)
-		}
-	})
-
-	t.Run("AP-02 what is shown cannot be falsified", func(t *testing.T) {
-		r := r.with(t)
-		const title, body = "plain \u202egnp.exe \u200b end", "one\u2066three\U000E0041 g\u043e\u043egle.test"
-		card := r.park(r.work, "github", "issue-create", "--repo", "ada/site", "--title", title, "--body", body)
-		r.connector(r.work, wire.ExitUsage, "github", "issue-create", "--repo", "ada/site", "--title", "t", "--body", "\x1b[2K")
-		escapes := []byte("\x1b[2K\x1b]8;;https://evil.test\x07\rhidden\u202e")
-		file := r.park(r.work, "github", "file-put", "--repo", "ada/site", "--path", "ap02", "--branch", "main", "--message", "m",
-			"--file", put(t, readable(t), "f", escapes, 0o644))
-		for _, words := range [][]string{{"show", card.ID}, {"pending"}, {"show", card.ID, "--json"}, {"show", file.ID}} {
-			out := r.doorward(0, words...).Stdout
-			if strings.ContainsAny(out, "\x1b\r\x07\u202e\u200b\u2066\U000E0041") {
-				t.Errorf("doorward %s prints them as they are: %q", strings.Join(words, " "), out)
-			}
-		}
-		r.has(strings.ToLower(r.doorward(0, "show", card.ID).Stdout), "202e", "200b", "gnp.exe")
-		r.has(r.doorward(0, "show", file.ID).Stdout, "hidden")
-		if s := r.approve(file); s != wire.StateDone {
-			t.Errorf("it is %s", s)
-		}
-		if got, _ := r.github.State.File("ada", "site", "main", "ap02"); !bytes.Equal(got, escapes) {
-			t.Errorf("the file is %q", got)
-		}
-		if s := r.approve(card); s != wire.StateDone {
-			t.Fatalf("it is %s", s)
-		}
-		issues := r.github.State.Repo("ada", "site").Issues
-		if last := issues[len(issues)-1]; last.Title != title || !strings.HasPrefix(last.Body, body) {
-			t.Errorf("what runs is not what was asked: %q %q", last.Title, last.Body)
 		}
 	})
 

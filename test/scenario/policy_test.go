@@ -83,21 +83,6 @@ func TestGrants(t *testing.T) {
 		}
 	}
 
-	t.Run("AP-03 nothing beyond what was shown", func(t *testing.T) {
-		r := r.with(t)
-		id := r.grant(r.asks(work, issue("ada/site", "shown")...), nil)
-		r.has(r.doorward(0, "grants").Stdout, id, "ada/site", "cell work", "session")
-		r.goes(work, issue("ada/site", "the like of it")...)
-		r.goes(work, issue("ADA/Site", "the same repository")...)
-		r.asksOnly(work, issue("ada/notes", "another repository")...)
-		r.asksOnly(work, append(issue("ada/site", "to somebody"), "--assignee", "mallory")...)
-		r.asksOnly(work, "github", "comment", "--repo", "ada/site", "--number", "1", "--body", "another method")
-		r.asksOnly(home, issue("ada/site", "another cell")...)
-		r.asksOnly(r.work.Session("run-1"), issue("ada/site", "another session")...)
-		end(id)
-		r.asksOnly(work, issue("ada/site", "revoked")...)
-	})
-
 	t.Run("recipients", func(t *testing.T) {
 		r := r.with(t)
 		card := r.asks(work, invite("to one", guest)...)
