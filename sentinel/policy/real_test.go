@@ -96,6 +96,11 @@ func TestRealMethods(t *testing.T) {
 			g, ok := s.Prefill(call)
 			t.Logf("%-8s %-16s sensitive %-5t %s: grantable %t: %s", c.Vendor, m.Name, call.Sensitive, d.Verdict, ok, g.Sentence)
 			if !ok {
+				if _, err := s.Validate(g, call.Sensitive, testNow); err == nil {
+					t.Errorf("%s %s: it cannot be granted, and is", c.Vendor, m.Name)
+				} else if base := m.Prepare != nil && m.Prepare.Base != ""; base != strings.Contains(err.Error(), "changes what others wrote") {
+					t.Errorf("%s %s: %v", c.Vendor, m.Name, err)
+				}
 				continue
 			}
 			kept, err := s.Validate(g, call.Sensitive, testNow)

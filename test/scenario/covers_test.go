@@ -367,7 +367,7 @@ func TestWhatBuildsOnOthersWordsIsDecidedEachTime(t *testing.T) {
 			var resp wire.DecideCardResp
 			err := r.ada.Ask(r.ctx(), wire.PathApprove, "decide",
 				&wire.DecideCardReq{ID: card.ID, Hash: card.Hash, Approve: true, Grant: &g}, &resp)
-			if code(err) != wire.CodeBadArgument || !strings.Contains(err.Error(), "changes what others wrote") {
+			if code(err) != wire.CodeNotAllowed || !strings.Contains(err.Error(), "offers no grant") {
 				t.Errorf("a grant that somebody made up: %v", err)
 			}
 			r.doorward(2, "approve", card.ID, "--yes", "--grant", "session")
