@@ -293,7 +293,7 @@ type connections struct {
 	mu     sync.Mutex // guards what follows
 	open   map[likeness]*alike
 	told   map[toldKey]*told
-	named  map[string]map[string]bool // by cell: what was refused to it since, and is listed
+	named  map[string]map[string]string // by cell: what was refused to it since, and is listed, with the decision it was first of
 	since  time.Time
 	given  map[string]map[string]*given // by cell and id: connections that were allowed
 	before map[string]*told             // reports that were told already, with their lines: of this window and the last
@@ -311,21 +311,32 @@ const maxNamed = 64
 
 // mayName says whether a refusal is listed by what it was about.
 func (c *connections) mayName(cell, what string) bool {
+	_, ok := c.firstOf(cell, what, "")
+	return ok
+}
+
+// firstOf is mayName for a refusal under a decision: equal ones are listed under the first one's, or a program that connects again
+// and again takes all the names of its cell.
+func (c *connections) firstOf(cell, what, decision string) (first string, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now := time.Now(); now.Sub(c.since) > alikeFor {
-		c.named, c.since = map[string]map[string]bool{}, now
+		c.named, c.since = map[string]map[string]string{}, now
 	}
 	of := c.named[cell]
 	if of == nil {
-		of = map[string]bool{}
+		of = map[string]string{}
 		c.named[cell] = of
 	}
-	if !of[what] && len(of) >= maxNamed {
-		return false
+	first, known := of[what]
+	if !known && len(of) >= maxNamed {
+		return "", false
 	}
-	of[what] = true
-	return true
+	if !known {
+		first = decision
+		of[what] = first
+	}
+	return first, true
 }
 
 // given is a connection that was allowed, or several alike.

@@ -487,7 +487,7 @@ func TestWhyKnowsWhatEgressRefused(t *testing.T) {
 			t.Errorf("about %q: %s", about, got)
 		}
 	}
-	// However many of its own decisions a cell's programs are refused under, they do not take all the room that there is.
+	// However many of its own decisions a program is refused under, it takes one place of its cell's, and another's is still named.
 	for i := range 3 * maxNamed {
 		seq++
 		durable, err := s.connSent("work", &wire.SentReq{Instance: "a", Seq: seq, Conn: fmt.Sprint("c", i), Host: "notes.allowed.example",
@@ -501,8 +501,17 @@ func TestWhyKnowsWhatEgressRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := len(s.lines(t, ledger.EvRefused)); n > maxNamed+2 {
+	if n := len(s.lines(t, ledger.EvRefused)); n != 3 {
 		t.Errorf("%d lines", n)
+	}
+	seq++
+	durable, err := s.connSent("work", &wire.SentReq{Instance: "a", Seq: seq, Conn: "d", Host: "other.allowed.example",
+		Err: wire.Refuse(wire.CodeUsage, "the path cannot be read in one way only", "")})
+	if err == nil {
+		err = durable(t.Context())
+	}
+	if got := why("other.allowed.example"); err != nil || !strings.Contains(got, "in one way only") {
+		t.Errorf("%v, %s", err, got)
 	}
 }
 

@@ -145,9 +145,9 @@ func (s *Sentinel) connRefused(ctx context.Context, cell string, req *wire.SentR
 	if req.Method != "" {
 		detail = short(req.Method) + ": " + detail
 	}
-	what := strings.Join([]string{req.Conn, host, r.Reason, detail}, " ")
-	if s.conns.mayName(cell, what) && s.mayRecord(netAllowance(cell), connectCost+recorded(detail)+recorded(r.Next)) {
-		r.Call, r.Host, r.Detail = req.Conn, host, detail
+	first, ok := s.conns.firstOf(cell, strings.Join([]string{host, r.Reason, detail}, " "), req.Conn)
+	if ok && s.mayRecord(netAllowance(cell), connectCost+recorded(detail)+recorded(r.Next)) {
+		r.Call, r.Host, r.Detail = first, host, detail
 	}
 	return s.ledgerError(s.ledger.Refused(ctx, r))
 }

@@ -20,9 +20,8 @@ import (
 // Whoever holds a cell's egress could use up what is left of a grant, within seconds, without asking here. It gains nothing by
 // that: the credential is what it got with the first.
 const (
-	passFor  = 10 * time.Second // how long after it was made a grant is given out
-	mostUses = 64
-	maxKept  = 256 // grants that are remembered; those that are not given out any more go first
+	passFor = 10 * time.Second // how long after it was made a grant is given out
+	maxKept = 256              // grants that are remembered; those that are not given out any more go first
 )
 
 type passKey struct {
@@ -109,7 +108,7 @@ func (s *Sentinel) passTo(ctx context.Context, is *issued, target policy.Target,
 	}
 	uses := 1
 	if again {
-		uses = min(2*p.uses, mostUses)
+		uses = min(2*p.uses, wire.MaxIssuedUses)
 	}
 	grant := s.newPass()
 	if err := s.authd.Call(ctx, "grant", &wire.GrantReq{Grant: grant, Call: is.ID, Issue: is.ID, Cell: is.Cell, Account: acc.Name,

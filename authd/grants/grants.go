@@ -40,8 +40,6 @@ const (
 	MaxGrants  = 4096
 	MaxEntries = 64
 	MaxUses    = 10000
-	// MaxIssuedUses is MaxUses of an issue's.
-	MaxIssuedUses = 64
 	// MaxIssued and MaxOfCell bound those of issues, of all cells and of one: a cell that has its requests allowed and goes away before
 	// they are resolved, or sends what only looks like a surrogate, must not keep others, or workers, from theirs.
 	MaxIssued = MaxGrants / 4 * 3
@@ -199,7 +197,7 @@ func validate(now Now, req *wire.GrantReq) error {
 		return malformed("the grant's or the call's name is too short or too long")
 	case req.Issue != "" && (req.Worker != "" || req.Cell == ""):
 		return malformed("the grant of an issue names a worker, or no cell")
-	case req.Issue != "" && (len(req.Entries) != 1 || req.Entries[0].Uses > MaxIssuedUses || !req.Entries[0].Credential):
+	case req.Issue != "" && (len(req.Entries) != 1 || req.Entries[0].Uses > wire.MaxIssuedUses || !req.Entries[0].Credential):
 		return malformed("the grant of an issue is not for requests with the credential, or for too many")
 	case req.Issue == "" && (req.Worker == "" || (req.Cell == "") != (req.Session == "")):
 		return malformed("the grant names no worker, or half a caller")

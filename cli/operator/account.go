@@ -390,23 +390,26 @@ func (a *app) listAccounts() error {
 		a.line("no accounts; add one with: doorward account add CONNECTOR NAME")
 		return nil
 	}
-	cards, _ := pendingCards() // else it says nothing of them
+	cards, err := pendingCards()
 	rows := [][]string{{"NAME", "CONNECTOR", "SERVER", "STATE"}}
 	for i := range all {
 		acc := &all[i]
-		rows = append(rows, []string{acc.Name, acc.Vendor, baseText(acc.Base), standing(acc, cards)})
+		rows = append(rows, []string{acc.Name, acc.Vendor, baseText(acc.Base), standing(acc, cards, err)})
 	}
 	a.table(rows)
 	return nil
 }
 
-// standing says in words whether an account can be used; cards are what waits.
-func standing(acc *wire.Account, cards []wire.Card) string {
+// standing says in words whether an account can be used; cards are what waits, and err why that is not known.
+func standing(acc *wire.Account, cards []wire.Card, err error) string {
 	if i := slices.IndexFunc(cards, func(k wire.Card) bool { return accountCard(&k, acc.Name) }); i >= 0 {
 		return "waits for a decision: doorward approve " + cards[i].ID
 	}
 	switch acc.Health {
 	case wire.CodeNotConnected:
+		if err != nil {
+			return "not decided, and whether it waits for that is not known: doorward pending"
+		}
 		return "nobody has decided on it; to be asked: " + askAgain(acc.Name, acc.Vendor)
 	case wire.CodeDenied:
 		return "denied; to be asked again: " + askAgain(acc.Name, acc.Vendor)
@@ -446,8 +449,8 @@ func (a *app) account(acc *wire.Account) error {
 		a.line("  owner       %s", acc.Owner)
 	}
 	a.line("  login       number %d, changed %s", acc.Generation, a.at(acc.Unix))
-	cards, _ := pendingCards()
-	a.line("  state       %s", standing(acc, cards))
+	cards, err := pendingCards()
+	a.line("  state       %s", standing(acc, cards, err))
 	a.line("  digest      %x", acc.Digest)
 	return nil
 }

@@ -66,6 +66,9 @@ type Leaf struct {
 	Text    *FileBody `msgpack:"x,omitempty"`
 }
 
+// MaxIssuedUses is how many uses sentinel asks for at a time of a grant that has Issue, and authd keeps at most.
+const MaxIssuedUses = 64
+
 // GrantReq is sentinel -> authd, verb grant: a call may use a credential. It lives in authd's memory only.
 type GrantReq struct {
 	Grant  string `msgpack:"g"`
