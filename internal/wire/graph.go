@@ -34,7 +34,7 @@ func Graph() []Edge {
 		{"sentinel", "authd", "authd/sentinel/sock", "authd-sentinel",
 			[]string{"grant", "revoke", "mint", "checkpoint"}, []string{"accounts", "released", "refused"}, 0o660},
 		{"sentinel", "worker", "worker/*/sock", "worker-sentinel", []string{"prepare", "execute", "check"}, nil, 0o660},
-		{"sentinel", "egress", "egress/sentinel/sock", "egress-sentinel", []string{"cut"}, nil, 0o660},
+		{"sentinel", "egress", "egress/sentinel/sock", "egress-sentinel", []string{"cut", "notify"}, nil, 0o660},
 		{"sentinel", "egress", "egress-cell/*/sock", "egress-cell", []string{"cut"}, nil, 0o660},
 		{"worker", "authd", "authd/worker/sock", "authd-worker", []string{"borrow"}, nil, 0o660},
 		{"worker", "egress", "egress/worker/sock", "egress-worker", []string{"HTTP/1.1"}, nil, 0o660},

@@ -6,8 +6,9 @@
 // each of them, and authd for what stands for a surrogate. When those are away, nothing leaves. What an attacker who takes it
 // over gains is the credentials of the requests that pass through meanwhile, or one cell's traffic and a network; the packages
 // below keep others from getting at them by way of it.
+// What is to be told to a person it posts for sentinel, see package notify.
 //
-// Later, not here yet: authd's splice for OAuth, and notices.
+// Later, not here yet: authd's splice for OAuth.
 package egress
 
 import (
@@ -29,6 +30,7 @@ import (
 	"github.com/doorward/doorward/sentinel/egress/facts"
 	"github.com/doorward/doorward/sentinel/egress/guard"
 	"github.com/doorward/doorward/sentinel/egress/mint"
+	"github.com/doorward/doorward/sentinel/egress/notify"
 	"github.com/doorward/doorward/sentinel/egress/proxy"
 	"golang.org/x/sys/unix"
 )
@@ -70,6 +72,7 @@ func ofWorkers(ctx context.Context, p *daemon.Process, record *daemon.Client, re
 	}
 	control := &daemon.Server{Name: "egress-sentinel", Listener: sentinel, Log: p.Log, Verbs: []daemon.Verb{
 		daemon.On("cut", peer.Daemon("sentinel"), s.Cut),
+		daemon.On("notify", peer.Daemon("sentinel"), notify.New(dialer).Notify),
 	}}
 	return p.Run(ctx, s.Serve, control.Serve, record.Run, reports.Run, quiet)
 }

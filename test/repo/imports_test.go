@@ -48,7 +48,9 @@ var may = map[string][]string{
 	"authd/grants":    {"authd/store", "authd/surrogate", "internal/wire"},
 
 	"sentinel": {"internal/approver", "internal/daemon", "internal/describe", "internal/manifest", "internal/peer", "internal/wire",
-		"sentinel/ledger", "sentinel/passkey", "sentinel/policy", "sentinel/prepared", "sentinel/spool", "test: sentinel/passkey/softkey"},
+		"sentinel/ledger", "sentinel/passkey", "sentinel/policy", "sentinel/prepared", "sentinel/spool", "sentinel/webpush",
+		"test: sentinel/passkey/softkey"},
+	"sentinel/webpush":         {},
 	"sentinel/passkey":         {"test: sentinel/passkey/softkey"},
 	"sentinel/passkey/softkey": {"sentinel/passkey"},
 	"sentinel/ledger":          {"internal/wire"},
@@ -63,6 +65,7 @@ var may = map[string][]string{
 	"sentinel/egress/guard":    {},
 	"sentinel/egress/head":     {},
 	"sentinel/egress/mint":     {"sentinel/egress/guard"},
+	"sentinel/egress/notify":   {"internal/daemon", "internal/wire", "sentinel/egress/guard"},
 	"sentinel/egress/swap":     {"authd/surrogate", "internal/wire", "sentinel/egress/head"},
 	"sentinel/egress/envelope": {"internal/wire", "sentinel/egress/guard", "sentinel/egress/head"},
 	"sentinel/egress/proxy": {"internal/daemon", "internal/peer", "internal/wire", "sentinel/egress/envelope",
