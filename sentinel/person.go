@@ -113,6 +113,7 @@ func (s *Sentinel) show(ctx context.Context, _ *daemon.Call, req *wire.CallRef) 
 	if err != nil {
 		return nil, err
 	}
+	s.seen(ctx, c.ID)
 	return &wire.ShowResp{Card: k}, nil
 }
 

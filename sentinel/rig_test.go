@@ -55,6 +55,12 @@ func newSentinel(t *testing.T) *Sentinel {
 	if s.web, err = newWeb(key.Seed()); err != nil {
 		t.Fatal(err)
 	}
+	if s.outbox, err = newTeller(key.Seed()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.loadNotices(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	sealing, err := spool.DeriveKey(key.Seed())
 	if err != nil {
 		t.Fatal(err)

@@ -56,7 +56,8 @@ type Sentinel struct {
 	means     sync.Map                 // *describe.Method: its meaning, hex
 	undecided atomic.Pointer[[]string] // methods that ask since they have changed, "vendor method"; nil: none
 
-	web *web // what browsers have
+	web    *web    // what browsers have
+	outbox *teller // what people are told
 
 	issues  atomic.Pointer[map[string]*issued] // custom surrogates by "cell/name", see surrogates.go
 	issuing sync.Mutex                         // held while one is issued or taken back
@@ -130,6 +131,9 @@ func Run(ctx context.Context, p *daemon.Process) error {
 	if s.web, err = newWeb(seed.Reveal()); err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
+	if s.outbox, err = newTeller(seed.Reveal()); err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
 	s.loadSurrogates()
 	s.rememberTainted()
 	s.orphans = found.Executing
@@ -140,6 +144,7 @@ func Run(ctx context.Context, p *daemon.Process) error {
 		}
 		s.voidSurrogates(ctx, found.Suspect)
 		s.voidApprovers(ctx, found.Suspect)
+		s.voidNotices(ctx, found.Suspect)
 	}
 	sealing, err := spool.DeriveKey(seed.Reveal())
 	if err != nil {
@@ -157,11 +162,14 @@ func Run(ctx context.Context, p *daemon.Process) error {
 	if err := s.resume(ctx); err != nil {
 		return err
 	}
+	if err := s.loadNotices(ctx); err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
 	servers, err := s.servers(p)
 	if err != nil {
 		return err
 	}
-	tasks := []func(context.Context) error{s.authd.Run, s.egress.Run, s.freezer.Run, s.expire}
+	tasks := []func(context.Context) error{s.authd.Run, s.egress.Run, s.freezer.Run, s.expire, s.tellPeople}
 	for _, srv := range servers {
 		tasks = append(tasks, srv.Serve)
 	}
@@ -206,6 +214,7 @@ func (s *Sentinel) servers(p *daemon.Process) ([]*daemon.Server, error) {
 			daemon.On("taint", peer.Persons, s.taint),
 			daemon.On("surrogate", peer.Persons, s.personSurrogate),
 			daemon.On("approvers", peer.Persons, s.approvers),
+			daemon.On("notices", peer.Persons, s.noticesVerb),
 		},
 		"sentinel-web": s.webVerbs(),
 	}

@@ -106,6 +106,8 @@ func (s *Sentinel) webVerbs() []daemon.Verb {
 		daemon.On("session", approvals, viewed(s, s.sessionVerb)),
 		daemon.On("history", approvals, viewed(s, s.webHistory)),
 		daemon.On("events", approvals, viewed(s, s.watchEvents)),
+		daemon.On("push", approvals, viewed(s, s.webPush)),
+		daemon.On("seen", approvals, viewed(s, s.webSeen)),
 	}
 }
 
@@ -268,6 +270,7 @@ func (s *Sentinel) webShow(ctx context.Context, _ *daemon.Call, req *wire.CallRe
 	if err != nil {
 		return nil, s.ledgerError(err)
 	}
+	s.seen(ctx, call.ID)
 	o := &wire.Offer{RP: place.Host}
 	if o.Card, err = cardOf(&call); err != nil {
 		return nil, err

@@ -88,7 +88,8 @@ func helpCmd() *cobra.Command {
 
 // wordsOf is what the words in capitals of a Use line stands for.
 var wordsOf = map[string]string{"ID": "the ID of one call", "NAME": "the NAME of an account", "NEW": "its NEW name",
-	"CONNECTOR": "a CONNECTOR", "APPROVER": "the name of an APPROVER",
+	"CONNECTOR": "a CONNECTOR", "APPROVER": "the name of an APPROVER", "CHANNEL": "the name of a CHANNEL",
+	"KIND": "the KIND of a channel", "ADDRESS": "its ADDRESS",
 	"FILE": "the name of a new FILE", "CELL": "the name of a CELL", "SESSION": "the name of a SESSION", "GRANT": "the ID of a GRANT",
 	"MANIFEST": "the name of a MANIFEST", "FILE|MANIFEST": "a FILE, or the name of a MANIFEST that came with Doorward",
 	"ID|HOST": "the ID of a call, or a HOST"}

@@ -43,7 +43,7 @@ func Graph() []Edge {
 		{"egress", "sentinel", "sentinel/egress/sock", "sentinel-egress", []string{"sent", "connect", "request"}, nil, 0o660},
 		{"doorward", "sentinel", "approve/sock", "approve",
 			[]string{"pending", "show", "decide", "watch", "grants", "revoke", "stop", "policy", "session", "check",
-				"audit", "why", "taint", "surrogate", "approvers"}, nil, 0o660},
+				"audit", "why", "taint", "surrogate", "approvers", "notices"}, nil, 0o660},
 		{"doorward", "authd", "authd/admin/sock", "authd-admin",
 			[]string{"unlock", "add", "list", "rename", "remove"}, nil, 0o660},
 		{"doorward", "cells", "cells/person/sock", "cells-person",
@@ -53,7 +53,7 @@ func Graph() []Edge {
 		{"page", "approvals", "approvals/page/sock", "approvals-page", []string{"HTTP/1.1", "HTTP/2"}, nil, 0o660},
 		{"approvals", "sentinel", "sentinel/web/sock", "sentinel-web",
 			[]string{"login", "logout", "enrol", "pending", "show", "body", "decide", "grants", "revoke", "stop", "session", "history",
-				"events"},
+				"events", "push", "seen"},
 			nil, 0o660},
 	}
 }

@@ -241,6 +241,7 @@ func (l *Ledger) loadView(ctx context.Context) error {
 			})
 		case kindSetting:
 			err = loadRow(body, v.setSetting)
+		case kindNotice: // their owner reads them
 		default:
 			err = fmt.Errorf("nobody writes such a row")
 		}

@@ -160,7 +160,7 @@ func (b *Book) begin(now ledger.Moment, e *Event) *Thread {
 func (b *Book) Of(call string) bool { return b.of(call) != nil }
 
 func (b *Book) of(call string) *Thread {
-	for _, t := range b.all() {
+	for _, t := range b.threads {
 		if call != "" && (slices.Contains(t.Waiting, call) || slices.Contains(t.Going, call)) {
 			return t
 		}

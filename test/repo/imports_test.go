@@ -48,8 +48,9 @@ var may = map[string][]string{
 	"authd/grants":    {"authd/store", "authd/surrogate", "internal/wire"},
 
 	"sentinel": {"internal/approver", "internal/daemon", "internal/describe", "internal/manifest", "internal/peer", "internal/wire",
-		"sentinel/ledger", "sentinel/passkey", "sentinel/policy", "sentinel/prepared", "sentinel/spool", "sentinel/webpush",
-		"test: sentinel/passkey/softkey"},
+		"sentinel/ledger", "sentinel/notices", "sentinel/passkey", "sentinel/policy", "sentinel/prepared", "sentinel/spool",
+		"internal/visible", "sentinel/webpush", "test: sentinel/passkey/softkey"},
+	"sentinel/notices":         {"sentinel/ledger"},
 	"sentinel/webpush":         {},
 	"sentinel/passkey":         {"test: sentinel/passkey/softkey"},
 	"sentinel/passkey/softkey": {"sentinel/passkey"},

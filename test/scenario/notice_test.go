@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/doorward/doorward/internal/wire"
+	"github.com/doorward/doorward/test/vendors/standin"
+	"github.com/doorward/doorward/test/vendors/told"
+	"github.com/doorward/doorward/test/world"
+)
+
+// telling starts where people are told, and adds a webhook, told at once, and an ntfy server behind it.
+func (r *rig) telling() *told.Server {
+	r.t.Helper()
+	s, err := told.New()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(s.Close)
+	s.Secret = []byte("a secret of twenty-four b")
+	r.addChannel(s, "pager", "webhook", told.HookPath, []byte("whsec_YSBzZWNyZXQgb2YgdHdlbnR5LWZvdXIgYg=="))
+	r.addChannel(s, "phone", "ntfy", "/"+told.Topic, []byte(s.Token))
+	return s
+}
+
+func (r *rig) addChannel(s *told.Server, name, kind, path string, secret []byte) {
+	r.t.Helper()
+	req := &wire.NoticesReq{Op: "add", Name: name, Secret: secret, Channel: &wire.NoticeChannel{Name: name, Kind: kind, After: -1,
+		URL: "https://" + s.Authority + path, CA: s.CAPEM(), Permit: []string{s.Authority}}}
+	if err := r.Person(0).Ask(r.ctx(), wire.PathApprove, "notices", req, new(wire.NoticesResp)); err != nil {
+		r.t.Fatalf("add channel %s: %v", name, err)
+	}
+}
+
+// told waits until a way has a number of notices, and holds that it stays so until the next thing is told there.
+func (r *rig) told(s *told.Server, way string, want int) []told.Notice {
+	r.t.Helper()
+	r.eventually(fmt.Sprintf("%d notices by %s", want, way), func() bool { return len(s.By(way)) >= want })
+	if got := s.By(way); len(got) != want {
+		r.t.Fatalf("%d notices by %s, want %d: %q", len(got), way, want, states(got))
+	}
+	return s.By(way)
+}
+
+// unseen is park without a look at the card, which would count as one.
+func (r *rig) unseen(cell *world.Cell, args ...string) wire.Card {
+	r.t.Helper()
+	id := callOf(r.t, r.connector(cell, wire.ExitWaiting, append(args, "--json", "--wait", "0s")...))
+	all := r.pending()
+	i := slices.IndexFunc(all, func(c wire.Card) bool { return c.ID == id })
+	if i < 0 {
+		r.t.Fatalf("%s does not wait", id)
+	}
+	return all[i]
+}
+
+func (r *rig) rules(s *told.Server) {
+	r.t.Helper()
+	if v := s.Rec.Violations(); len(v) > 0 {
+		r.t.Errorf("a notice does not hold to the rules of where it goes: %q", v)
+	}
+}
+
+func states(all []told.Notice) (out []string) {
+	for _, n := range all {
+		out = append(out, n.State)
+	}
+	return out
+}
+
+// A call that waits is told of, and each state that it comes to, once; the next channel is told of one that nobody looked at for ten
+// minutes, and of no other. In nothing that is told stands what the agent wrote, or a credential.
+func TestPeopleAreTold(t *testing.T) {
+	r := newRig(t, world.Options{})
+	s := r.telling()
+	const title = "A title that only the agent knows"
+	card := r.park(r.work, issue("ada/site", title)...)
+	r.told(s, "hook", 1)
+	if st := r.approve(card); st != wire.StateDone {
+		t.Fatalf("it is %s", st)
+	}
+	if got := states(r.told(s, "hook", 3)); !slices.Equal(got, []string{"parked", "approved", "done"}) {
+		t.Errorf("told is %q", got)
+	}
+	denied := r.park(r.work, issue("ada/site", title)...)
+	r.told(s, "hook", 4) // what is decided before it was told is not told any more
+	r.decide(denied, false)
+	r.told(s, "hook", 5)
+
+	looked := r.unseen(r.work, issue("ada/site", title+", looked at")...)
+	r.told(s, "hook", 6)
+	r.doorward(0, "show", looked.ID)
+	open := r.unseen(r.home, issue("ada/site", title+", not looked at")...)
+	r.told(s, "hook", 7)
+	r.sum("a message by ntfy", len(s.By("ntfy")), 0)
+	sentinel := r.Daemon("sentinel")
+	sentinel.Ahead = 11 * time.Minute
+	if err := sentinel.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.told(s, "ntfy", 1); !strings.Contains(got[0].Text, "home") {
+		t.Errorf("told is %+v, of the one that was looked at", got)
+	}
+	r.decide(open, false) // what becomes of it is told where it was said that it waits
+	r.told(s, "ntfy", 2)
+	r.told(s, "hook", 8)
+
+	for _, n := range s.All() {
+		for _, never := range []string{title, r.githubToken, r.davPassword, s.Token} {
+			if bytes.Contains(n.Raw, []byte(never)) {
+				t.Errorf("a notice has %q in it: %s", never, n.Raw)
+			}
+		}
+	}
+	r.rules(s)
+	r.hold(0)
+}
+
+// Whatever is killed on the way of a notice, and whatever the receiver loses, it has each state once by its id.
+func TestNoNoticeIsLostOrDoubled(t *testing.T) {
+	r := newRig(t, world.Options{})
+	s := r.telling()
+	want := 0
+	for _, c := range []struct {
+		name  string
+		fault standin.Fault
+		kill  string
+	}{
+		{"the answer is lost", standin.Fault{Path: told.HookPath, Drop: standin.DropAfter, Times: 1}, ""},
+		{"the server is down", standin.Fault{Path: told.HookPath, Status: 503, Times: 2}, ""},
+		{"egress is killed before the answer", standin.Fault{Path: told.HookPath, DelayMS: 1500, Times: 1}, "egress"},
+		{"sentinel is killed before the answer", standin.Fault{Path: told.HookPath, DelayMS: 1500, Times: 1}, "sentinel"},
+		{"sentinel is killed behind a lost answer", standin.Fault{Path: told.HookPath, Drop: standin.DropAfter, Times: 1}, "sentinel"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := r.with(t)
+			before := len(s.Rec.Find("POST", told.HookPath))
+			s.Faults.Add(c.fault)
+			card := r.park(r.work, issue("ada/site", c.name)...)
+			if c.kill != "" {
+				r.eventually("the notice is on its way", func() bool { return len(s.Rec.Find("POST", told.HookPath)) > before })
+				r.Daemon(c.kill).Kill()
+				if err := r.Daemon(c.kill).Start(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want++
+			r.told(s, "hook", want)
+			r.decide(card, false) // it has been told once that it waits; what is told next comes behind it
+			want++
+			got := r.told(s, "hook", want)
+			if last := states(got[want-2:]); !slices.Equal(last, []string{"parked", "denied"}) {
+				t.Errorf("told is %q", last)
+			}
+			s.Faults.Clear()
+		})
+	}
+	r.rules(s)
+}
+
+// What is kept of a channel is sealed: neither token nor secret stands in what sentinel writes to the disk.
+func TestChannelsAreSealed(t *testing.T) {
+	r := newRig(t, world.Options{})
+	s := r.telling()
+	r.park(r.work, issue("ada/site", "for the record")...)
+	r.told(s, "hook", 1)
+	control := false
+	err := filepath.WalkDir(r.State("sentinel"), func(p string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(p)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // it has gone meanwhile
+		}
+		control = control || bytes.Contains(b, []byte("notice/phone"))
+		for _, never := range []string{s.Token, s.Authority + "/", string(s.Secret)} {
+			if bytes.Contains(b, []byte(never)) {
+				t.Errorf("%s has %q in the clear", filepath.Base(p), never)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if !control {
+		t.Error("the channels are not looked for where they are kept")
+	}
+}
