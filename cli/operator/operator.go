@@ -121,8 +121,8 @@ func (a *app) root() *cobra.Command {
 	add("cells", a.runCmd(), a.shellCmd(), a.cellCmd())
 	add("rules", a.grantsCmd(), a.revokeCmd(), a.stopCmd(), a.policyCmd(), a.taintCmd(), a.sessionCmd())
 	add("record", a.auditCmd(), a.whyCmd())
-	add("machine", a.accountCmd(), a.surrogateCmd(), a.approverCmd(), a.noticeCmd(), a.unlockCmd(), a.doctorCmd(), a.reportCmd(), a.canaryCmd(),
-		a.setupCmd(), a.uninstallCmd(), a.versionCmd())
+	add("machine", a.accountCmd(), a.surrogateCmd(), a.approverCmd(), a.noticeCmd(), a.unlockCmd(), a.doctorCmd(), a.reportCmd(),
+		a.canaryCmd(), a.setupCmd(), a.uninstallCmd(), a.versionCmd())
 	root.SetHelpCommand(helpCmd())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

@@ -274,6 +274,22 @@ func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 			return &wire.PersonSurrogateResp{Lines: []string{"its live traffic is cut"}}, nil, nil
 		}
 		return &wire.PersonSurrogateResp{Widening: "w2"}, nil, nil
+	case "notices":
+		q := read[wire.NoticesReq](m)
+		s.note("notices %s %s %+v secret=%d", q.Op, q.Name, q.Channel, len(q.Secret))
+		r := &wire.NoticesResp{}
+		switch {
+		case q.Op == "add" && q.Channel.Kind == "webhook" && len(q.Secret) == 0:
+			r.Secret = []byte("whsec_AAAA")
+		case q.Op == "test":
+			if r.Status = 204; len(w) > 0 {
+				r.Status = 403
+			}
+		case len(w) > 0:
+			r.Browsers = []wire.NoticeBrowser{{ID: "b1", Approver: "ada", Service: "push.example.org", Made: 1900000000}}
+			r.Channels = []wire.NoticeChannel{{Name: "phone", Kind: "ntfy", URL: "https://ntfy.example.org/t", After: 600}}
+		}
+		return r, nil, nil
 	case "approvers":
 		q := read[wire.ApproversReq](m)
 		s.note("approvers %s %s", q.Op, q.Name)

@@ -302,7 +302,8 @@ func (b *Book) Due(now ledger.Moment, to []Target) []Sending {
 				if w.Over || !t.goes(i, target) {
 					continue
 				}
-				if now.Reached(i.Due) && (!i.waits() || now.Reached(t.Begun.Add(target.After))) && (w.Next.IsZero() || now.Reached(w.Next)) {
+				early := i.waits() && !now.Reached(t.Begun.Add(target.After)) || !w.Next.IsZero() && !now.Reached(w.Next)
+				if now.Reached(i.Due) && !early {
 					out = append(out, Sending{t, i, target.Name})
 				}
 				break

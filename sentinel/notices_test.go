@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import (
+	"bytes"
+	"crypto/ecdh"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/doorward/doorward/internal/wire"
+	"github.com/doorward/doorward/sentinel/ledger"
+	"github.com/doorward/doorward/sentinel/notices"
+)
+
+func hookAt(url string) *wire.NoticesReq {
+	return &wire.NoticesReq{Op: "add", Name: "pager", Channel: &wire.NoticeChannel{Name: "pager", Kind: kindWebhook, URL: url, After: -1}}
+}
+
+func TestOnlyRootSaysWhoIsTold(t *testing.T) {
+	s := newWard(t)
+	for _, req := range []*wire.NoticesReq{hookAt("https://pager.example.org/in"), {Op: "remove", Name: "pager"}, {Op: "test", Name: "pager"}} {
+		if _, err := s.noticesVerb(t.Context(), ada(), req); codeOf(err) != wire.CodeNotAllowed {
+			t.Errorf("%s of a person: %v", req.Op, err)
+		}
+		if _, err := s.noticesVerb(t.Context(), root(), req); req.Op != "test" && err != nil {
+			t.Errorf("control: %s of root: %v", req.Op, err)
+		}
+	}
+}
+
+func TestAChannelIsHeldToItsForm(t *testing.T) {
+	with := func(kind, url, secret string) *channel {
+		return &channel{NoticeChannel: wire.NoticeChannel{Name: "a", Kind: kind, URL: url, After: -1}, Secret: []byte(secret)}
+	}
+	long := strings.Repeat("a", maxEndpoint)
+	for _, c := range []struct {
+		name string
+		c    *channel
+		ok   bool
+	}{
+		{"ntfy", with("ntfy", "https://ntfy.example.org/topic", "tk_a"), true},
+		{"ntfy below a path", with("ntfy", "https://example.org:8443/ntfy/topic", ""), true},
+		{"ntfy without a topic", with("ntfy", "https://ntfy.example.org/", ""), false},
+		{"a token with a line end", with("ntfy", "https://ntfy.example.org/topic", "a\r\nHost: b"), false},
+		{"a webhook", with("webhook", "https://h.example.org/in?a=b", ""), true},
+		{"a webhook with its own secret", with("webhook", "https://h.example.org/", "whsec_"+base64.StdEncoding.EncodeToString(make([]byte, 24))), true},
+		{"a short secret", with("webhook", "https://h.example.org/", "whsec_AAAA"), false},
+		{"a push service", with("pushservice", "https://push.example.org/", ""), true},
+		{"a push service with a path", with("pushservice", "https://push.example.org/a", ""), false},
+		{"another kind", with("smtp", "https://h.example.org/", ""), false},
+		{"plain http", with("webhook", "http://h.example.org/", ""), false},
+		{"a user", with("webhook", "https://u:p@h.example.org/", ""), false},
+		{"a fragment", with("webhook", "https://h.example.org/#a", ""), false},
+		{"a blank", with("webhook", "https://h.example.org/a b", ""), false},
+		{"too long", with("webhook", "https://h.example.org/"+long, ""), false},
+		{"no host", with("webhook", "https:///a", ""), false},
+	} {
+		if err := checkChannel(c.c); (err == nil) != c.ok {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// The rows of channels are sealed, and each opens under its own key alone.
+func TestAChannelsRowIsSealed(t *testing.T) {
+	s := newWard(t)
+	r, err := s.noticesVerb(t.Context(), root(), hookAt("https://pager.example.org/secret-path"))
+	if err != nil || !bytes.HasPrefix(r.Secret, []byte("whsec_")) {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	v, _ := s.ledger.Setting(channelKey + "pager")
+	if bytes.Contains(v.Value, []byte("secret-path")) || len(s.channels()) != 1 {
+		t.Errorf("%q, %d channels", v.Value, len(s.channels()))
+	}
+	if err := s.ledger.PutSetting(t.Context(), channelKey+"other", v.Value, "sentinel", nil); err != nil {
+		t.Fatal(err)
+	}
+	if all := s.channels(); len(all) != 1 || all[0].Name != "pager" {
+		t.Errorf("a row under another key counts: %+v", all)
+	}
+	s.voidNotices(t.Context(), "an older record")
+	if len(s.channels()) != 0 {
+		t.Error("an older record's channels are told")
+	}
+}
+
+func subscriptionOf(t *testing.T, endpoint string) *wire.WebPushReq {
+	t.Helper()
+	k, err := ecdh.P256().GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &wire.WebPushReq{Endpoint: endpoint, Public: k.PublicKey().Bytes(), Auth: make([]byte, 16)}
+}
+
+func (b *browser) push(req *wire.WebPushReq) (*wire.WebPushResp, error) {
+	b.t.Helper()
+	return viewed(b.s, b.s.webPush)(b.t.Context(), approvals(), &wire.WebReq[wire.WebPushReq]{Session: b.session, Body: *req})
+}
+
+// A browser is told by a push service that is known, while its approver is; whoever holds approvals has nothing else reached by it.
+func TestAskingToBeTold(t *testing.T) {
+	s := newWard(t)
+	b := s.signedIn(t, "ada")
+	for _, url := range []string{"https://evil.example/a", "https://127.0.0.1/a", "https://fcm.googleapis.com.evil.example/a",
+		"https://evil.example/https://fcm.googleapis.com/a", "https://fcm.googleapis.com@evil.example/a", "https://fcm.googleapis.com:8080/a",
+		"https://evilpush.apple.com/a", "http://fcm.googleapis.com/a", "https://push.apple.com.", "https://fcm.googleapis.com\\@evil.example/"} {
+		if _, err := b.push(subscriptionOf(t, url)); codeOf(err) != wire.CodeNotAllowed {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+	bad := subscriptionOf(t, "https://fcm.googleapis.com/fcm/send/a")
+	bad.Public[3] ^= 1
+	if _, err := b.push(bad); codeOf(err) != wire.CodeBadArgument {
+		t.Errorf("keys that are none: %v", err)
+	}
+	if len(s.browsers()) != 0 {
+		t.Errorf("%+v", s.browsers())
+	}
+	first := subscriptionOf(t, "https://fcm.googleapis.com/fcm/send/a")
+	for range 2 {
+		if r, err := b.push(first); err != nil || !r.On {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+	for i := range maxBrowsers {
+		_, err := b.push(subscriptionOf(t, fmt.Sprintf("https://web.push.apple.com/%d", i)))
+		if (err == nil) != (i < maxBrowsers-1) {
+			t.Errorf("browser %d: %v", i, err)
+		}
+	}
+	if n := len(s.browsers()); n != maxBrowsers {
+		t.Errorf("%d browsers", n)
+	}
+	if r, err := b.push(&wire.WebPushReq{Endpoint: first.Endpoint, Off: true}); err != nil || r.On || len(s.browsers()) != maxBrowsers-1 {
+		t.Errorf("ending: %+v, %v", r, err)
+	}
+	if _, err := (&browser{t: t, s: s, session: make([]byte, 32)}).push(first); codeOf(err) != wire.CodeNoSession {
+		t.Errorf("a stranger: %v", err)
+	}
+	// One of a name that was removed, and came again, is another approver.
+	if err := s.removeApprover(t.Context(), "ada", "person:0", "test"); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(s.browsers()); n != 0 {
+		t.Errorf("%d browsers of somebody who was removed", n)
+	}
+}
+
+// What root named as a push service is one.
+func TestAPushServiceOfRoots(t *testing.T) {
+	s := newWard(t)
+	b := s.signedIn(t, "ada")
+	req := subscriptionOf(t, "https://push.example.org:8443/a")
+	if _, err := b.push(req); codeOf(err) != wire.CodeNotAllowed {
+		t.Errorf("before: %v", err)
+	}
+	_, err := s.noticesVerb(t.Context(), root(), &wire.NoticesReq{Op: "add", Name: "own", Channel: &wire.NoticeChannel{Name: "own",
+		Kind: kindService, URL: "https://push.example.org:8443/", Permit: []string{"10.0.0.5:8443"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.push(req); err != nil {
+		t.Errorf("after: %v", err)
+	}
+	if to := targets(s.channels(), s.browsers()); len(to) != 1 || to[0].After != 0 {
+		t.Errorf("%+v", to)
+	}
+}
+
+func TestTheOrderOfChannels(t *testing.T) {
+	at := func(after int64) channel {
+		return channel{NoticeChannel: wire.NoticeChannel{Kind: kindNtfy, After: after}}
+	}
+	browser := []subscription{{ID: "b"}}
+	for _, c := range []struct {
+		name string
+		all  []channel
+		b    []subscription
+		want []time.Duration
+	}{
+		{"alone", []channel{at(-1)}, nil, []time.Duration{0}},
+		{"behind browsers", []channel{at(-1), at(-1)}, browser, []time.Duration{0, 10 * time.Minute, 20 * time.Minute}},
+		{"at once", []channel{at(0), at(-1)}, browser, []time.Duration{0, 0, 10 * time.Minute}},
+		{"as root says", []channel{at(1800), at(-1)}, nil, []time.Duration{30 * time.Minute, 40 * time.Minute}},
+	} {
+		var got []time.Duration
+		for _, to := range targets(c.all, c.b) {
+			got = append(got, to.After)
+		}
+		if fmt.Sprint(got) != fmt.Sprint(c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// What a notice says: who receives it can verify it, the vendor's words are made visible, and --detail none leaves them out.
+func TestWhatANoticeSays(t *testing.T) {
+	s := newWard(t)
+	c := &channel{NoticeChannel: wire.NoticeChannel{Name: "pager", Kind: kindWebhook, URL: "https://pager.example.org/in"}, Secret: []byte("key")}
+	next := &notices.Sending{To: "pager", Thread: &notices.Thread{ID: newMark(), Cell: "work", Connector: "github", Method: "issue-create",
+		Title: "open an issue"}, Item: &notices.Item{N: 7, State: "done", Count: 1, Call: "c1", Object: "ada/site#1\u202e" + strings.Repeat("x", 500)}}
+	req, err := s.notice(s.ledger.Now(), []channel{*c}, nil, next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := map[string]string{}
+	for _, f := range req.Header {
+		h[f.Name] = f.Value
+	}
+	m := hmac.New(sha256.New, []byte("key"))
+	m.Write([]byte(h["Webhook-Id"] + "." + h["Webhook-Timestamp"] + "."))
+	m.Write(req.Body)
+	if h["Webhook-Signature"] != "v1,"+base64.StdEncoding.EncodeToString(m.Sum(nil)) || h["Webhook-Id"] != next.Thread.ID+".7" {
+		t.Errorf("%v", h)
+	}
+	var got struct{ Data noticeText }
+	if err := json.Unmarshal(req.Body, &got); err != nil {
+		t.Fatal(err)
+	}
+	d := got.Data
+	if d.Title != "open an issue" || d.Link != here.Origin+"/#card=c1" || strings.Contains(d.Object, "\u202e") || len(d.Object) > 2*maxLine {
+		t.Errorf("%+v", d)
+	}
+	for _, kind := range []string{kindWebhook, kindNtfy} {
+		c.Kind, c.Detail = kind, "none"
+		if req, err = s.notice(s.ledger.Now(), []channel{*c}, nil, next); err != nil {
+			t.Fatal(err)
+		}
+		for _, never := range []string{"work", "github", "issue", "ada/site"} {
+			if bytes.Contains(req.Body, []byte(never)) {
+				t.Errorf("%s with no detail has %q: %s", kind, never, req.Body)
+			}
+		}
+	}
+	if len(headlines) != 11 {
+		t.Error("a state without a line")
+	}
+	for _, st := range ledger.States() {
+		if st != ledger.None && st != ledger.Executing && headlines[string(st)] == "" {
+			t.Errorf("nothing is said of %s", st)
+		}
+	}
+}
+
+func TestWhatCameOfASending(t *testing.T) {
+	for _, c := range []struct {
+		status      int
+		err         error
+		told, again bool
+	}{
+		{200, nil, true, false}, {201, nil, true, false}, {204, nil, true, false}, {301, nil, false, false}, {400, nil, false, false},
+		{401, nil, false, false}, {404, nil, false, false}, {408, nil, false, true}, {410, nil, false, false}, {413, nil, false, false},
+		{429, nil, false, true}, {500, nil, false, true}, {503, nil, false, true},
+		{0, wire.Refuse(wire.CodeUnavailable, "no answer", ""), false, true},
+		{0, wire.Refuse(wire.CodeNotAllowed, "the guard", ""), false, false},
+	} {
+		if told, again := whatCame(c.status, c.err); told != c.told || again != c.again {
+			t.Errorf("%d, %v: told %v, again %v", c.status, c.err, told, again)
+		}
+	}
+}
+
+// Who may decide is told of everywhere; a counter of a passkey that grew is nothing to tell.
+func TestApproversAreTold(t *testing.T) {
+	s := newWard(t)
+	if _, err := s.noticesVerb(t.Context(), root(), hookAt("https://pager.example.org/in")); err != nil {
+		t.Fatal(err)
+	}
+	s.signedIn(t, "ada")
+	if err := s.removeApprover(t.Context(), "ada", "person:0", "test"); err != nil {
+		t.Fatal(err)
+	}
+	s.outbox.mu.Lock()
+	defer s.outbox.mu.Unlock()
+	if err := s.takeNews(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, d := range s.outbox.book.Due(s.ledger.Now(), targets(s.channels(), nil)) {
+		got = append(got, d.Item.State+" "+d.Thread.Title)
+	}
+	if want := "[approver-added approver ada approver-removed approver ada]"; fmt.Sprint(got) != want {
+		t.Errorf("%v", got)
+	}
+}
+
+func FuzzEndpoint(f *testing.F) {
+	f.Add("https://fcm.googleapis.com/fcm/send/a")
+	f.Add("https://a:443?b")
+	f.Fuzz(func(t *testing.T, s string) {
+		host, path, ok := endpoint(s)
+		if !ok && (host != "" || path != "") {
+			t.Fatal("a value with a refusal")
+		}
+		if ok && (strings.ContainsAny(host, "/?#@ ") || path == "" || host == "" || len(s) > maxEndpoint) {
+			t.Fatalf("%q: %q %q", s, host, path)
+		}
+	})
+}
