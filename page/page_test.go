@@ -72,7 +72,7 @@ func TestThePolicyOfThePage(t *testing.T) {
 	for k, want := range map[string]string{
 		"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 			"connect-src http://localhost:8441; manifest-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'; " +
-			"frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+			"frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types sw",
 		"X-Content-Type-Options":       "nosniff",
 		"Referrer-Policy":              "no-referrer",
 		"Cross-Origin-Opener-Policy":   "same-origin",

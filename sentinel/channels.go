@@ -337,7 +337,10 @@ func (s *Sentinel) webPush(ctx context.Context, c *daemon.Call, req *wire.WebPus
 		Made: s.ledger.Now().Time().Unix()}
 	all := s.browsers()
 	i := slices.IndexFunc(all, func(o subscription) bool { return o.ID == b.ID && o.Approver == b.Approver })
-	if req.Off {
+	if r.On = i >= 0; len(req.Public) == 0 && !req.Off {
+		return r, nil
+	}
+	if r.On = false; req.Off {
 		if i < 0 {
 			return r, nil
 		}

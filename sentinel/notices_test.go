@@ -103,7 +103,7 @@ func subscriptionOf(t *testing.T, endpoint string) *wire.WebPushReq {
 
 func (b *browser) push(req *wire.WebPushReq) (*wire.WebPushResp, error) {
 	b.t.Helper()
-	return viewed(b.s, b.s.webPush)(b.t.Context(), approvals(), &wire.WebReq[wire.WebPushReq]{Session: b.session, Body: *req})
+	return answerTo(b, "push", b.s.webPush, *req)
 }
 
 // A browser is told by a push service that is known, while its approver is; whoever holds approvals has nothing else reached by it.

@@ -56,7 +56,7 @@ type (
 		Service  string `msgpack:"h" json:"service"` // host
 		Made     int64  `msgpack:"m" json:"made"`    // seconds
 	}
-	// WebPushReq, of a browser with a session: without Endpoint it asks for the key, and whether ID is told. Off ends it.
+	// WebPushReq, of a browser with a session: without Public it asks for the key, and whether it is told. Off ends it.
 	WebPushReq struct {
 		Endpoint string `msgpack:"e,omitempty" json:"endpoint,omitempty"`
 		Public   []byte `msgpack:"p,omitempty" json:"public,omitempty"` // p256dh

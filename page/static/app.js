@@ -8,6 +8,7 @@ import { enrol, takeLink } from "/enrol.js";
 import { act, failed, leave, nav, say, show, state } from "/frame.js";
 import { follow, unfollow } from "/news.js";
 import * as passkey from "/passkey.js";
+import { notices } from "/push.js";
 import { Refused, base64, bytes, loginChallenge } from "/verify.js";
 import { button, el, heading, shown } from "/view.js";
 import { grants, past, sessions, stop } from "/views.js";
@@ -71,7 +72,7 @@ async function signOut() {
   say(told);
 }
 
-const views = { pending: (mine) => pendingList(mine), card: oneCard, grants, sessions, history: past, stop };
+const views = { pending: (mine) => pendingList(mine), card: oneCard, grants, sessions, history: past, stop, notices };
 
 document.getElementById("out").addEventListener("click", signOut);
 addEventListener("hashchange", route);

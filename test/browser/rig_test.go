@@ -159,6 +159,7 @@ type standIn struct {
 	broken     bool                     // nobody hears of events
 	news       chan struct{}
 	events     []wire.Event
+	told       *wire.WebPushReq // the browser that is told
 }
 
 func newStandIn(t *testing.T, place *approver.Place) *standIn {
@@ -337,6 +338,7 @@ func (s *standIn) verbs() []daemon.Verb {
 			s.session = nil
 			return new(wire.Empty), nil
 		}),
+		answer(s, "push", s.push),
 		answer(s, "pending", func(*wire.ListFrom) (*wire.PendingResp, error) {
 			r := new(wire.PendingResp)
 			for _, c := range s.cards {
