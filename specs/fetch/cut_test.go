@@ -54,8 +54,10 @@ func TestCutKeepsWhatIsReferredToAndNothingElse(t *testing.T) {
 }
 
 func TestAPackageOfOtherBytesIsRefused(t *testing.T) {
-	if b, err := fromPackage([]byte("not the package")); err == nil || b != nil {
-		t.Fatalf("got %d bytes, %v", len(b), err)
+	for _, p := range []published{octokit, axe} {
+		if b, err := p.open([]byte("not the package")); err == nil || b != nil {
+			t.Errorf("%s: got %d bytes, %v", p.name, len(b), err)
+		}
 	}
 }
 

@@ -22,14 +22,21 @@ import (
 	"strings"
 )
 
-// The published package, as specs/SOURCES.md names it.
-const (
-	npmPackage   = "@octokit/openapi@23.0.2"
-	npmTarball   = "octokit-openapi-23.0.2.tgz"
-	npmIntegrity = "sha512-pV8M7L9GY23AybNvTmo2nyjmpmnt6+2sRE/tqr0ZLQcPS4lnw7u5eZGNmwRNkBC3D7gZXbFx5AHzLUVRBXGDhg=="
-	npmFile      = "package/generated/api.github.com.json"
-	maxFile      = 32 << 20 // bytes of one file of the package
+// published is one file of a package of npm, as specs/SOURCES.md names it.
+type published struct{ name, tarball, integrity, file string }
+
+var (
+	octokit = published{"@octokit/openapi@23.0.2", "octokit-openapi-23.0.2.tgz",
+		"sha512-pV8M7L9GY23AybNvTmo2nyjmpmnt6+2sRE/tqr0ZLQcPS4lnw7u5eZGNmwRNkBC3D7gZXbFx5AHzLUVRBXGDhg==",
+		"package/generated/api.github.com.json"}
+	axe = published{"axe-core@4.10.3", "axe-core-4.10.3.tgz",
+		"sha512-Xm7bpRXnDSX2YE2YFfBk2FnF0ep6tmG7xPh8iHee8MIcrgq762Nkce856dYtJYLkuIoYZvGfTs/PbZhideTcEg==", "package/axe.min.js"}
 )
+
+const maxFile = 32 << 20 // bytes of one file of a package
+
+// axeDigest is the SHA-256 of axe.min.js.
+const axeDigest = "880970c081707360e64f34cea25ff91892f5bc95675b0776925b9709dd8a68bb"
 
 // cutDigest is the SHA-256 of the cut that both sources give.
 const cutDigest = "3c73d1d0f9634783951d6d047965d175d8b2c2068f25752d497c2233140e4043"
@@ -44,7 +51,28 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	return errors.Join(fetchGitHub(ctx, *specs, *shared, out), copyDiscord(*specs, *shared, out))
+	return errors.Join(fetchGitHub(ctx, *specs, *shared, out), copyDiscord(*specs, *shared, out), fetchAxe(ctx, *specs, out))
+}
+
+// fetchAxe takes the program that looks for what keeps people out of a page (test/browser).
+func fetchAxe(ctx context.Context, specs string, out io.Writer) error {
+	target := filepath.Join(specs, "tools", "axe.min.js")
+	if have, err := os.ReadFile(target); err == nil && digest(have) == axeDigest {
+		fmt.Fprintln(out, "specs: axe-core is there:", target)
+		return nil
+	}
+	b, err := axe.fetch(ctx)
+	if errors.Is(err, errNoSource) {
+		fmt.Fprintln(out, "specs: axe-core ground skipped:", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if got := digest(b); got != axeDigest {
+		return fmt.Errorf("%s of %s has digest %s, want %s: nothing written", axe.file, axe.name, got, axeDigest)
+	}
+	return put(target, b, axe.name, out)
 }
 
 // copyDiscord takes Discord's description over as it is.
@@ -68,16 +96,16 @@ func copyDiscord(specs, shared string, out io.Writer) error {
 	return put(target, b, from, out)
 }
 
-// put writes a description, whole or not at all.
+// put writes a file, whole or not at all.
 func put(target string, b []byte, from string, out io.Writer) error {
 	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-		return fmt.Errorf("make the folder of descriptions: %w", err)
+		return fmt.Errorf("make the folder of %s: %w", target, err)
 	}
 	if err := os.WriteFile(target+".new", b, 0o644); err != nil {
-		return fmt.Errorf("write the description: %w", err)
+		return fmt.Errorf("write %s: %w", target, err)
 	}
 	if err := os.Rename(target+".new", target); err != nil {
-		return fmt.Errorf("put the description in place: %w", err)
+		return fmt.Errorf("put %s in place: %w", target, err)
 	}
 	fmt.Fprintf(out, "specs: wrote %s from %s\n", target, from)
 	return nil
@@ -116,7 +144,7 @@ func fetchGitHub(ctx context.Context, specs, shared string, out io.Writer) error
 	return put(target, small, from, out)
 }
 
-var errNoSource = errors.New("no source of GitHub's description")
+var errNoSource = errors.New("there is no source")
 
 // source returns GitHub's description and says where it is from.
 func source(ctx context.Context, shared string) (whole []byte, from string, err error) {
@@ -128,35 +156,38 @@ func source(ctx context.Context, shared string) (whole []byte, from string, err 
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, "", fmt.Errorf("read the shared description: %w", err)
 	}
+	whole, err = octokit.fetch(ctx)
+	return whole, octokit.name, err
+}
+
+// fetch has the npm client fetch the package and returns the file, or errNoSource where it cannot be had.
+func (p *published) fetch(ctx context.Context) ([]byte, error) {
 	npm, err := exec.LookPath("npm")
 	if err != nil {
-		return nil, "", fmt.Errorf("%w: %s is absent and there is no npm client", errNoSource, path)
+		return nil, fmt.Errorf("%w of %s: there is no npm client", errNoSource, p.name)
 	}
 	dir, err := os.MkdirTemp("", "doorward-specs-")
 	if err != nil {
-		return nil, "", fmt.Errorf("make a folder for the package: %w", err)
+		return nil, fmt.Errorf("make a folder for the package: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	pack := exec.CommandContext(ctx, npm, "pack", npmPackage, "--silent", "--ignore-scripts")
+	pack := exec.CommandContext(ctx, npm, "pack", p.name, "--silent", "--ignore-scripts")
 	pack.Dir = dir
 	if text, err := pack.CombinedOutput(); err != nil {
-		last := strings.TrimSpace(string(text))
-		return nil, "", fmt.Errorf("%w: %s is absent and npm pack %s failed: %w: %s", errNoSource, path, npmPackage,
-			err, last)
+		return nil, fmt.Errorf("%w of %s: npm pack: %w: %s", errNoSource, p.name, err, strings.TrimSpace(string(text)))
 	}
-	tarball, err := os.ReadFile(filepath.Join(dir, npmTarball))
+	tarball, err := os.ReadFile(filepath.Join(dir, p.tarball))
 	if err != nil {
-		return nil, "", fmt.Errorf("read the package: %w", err)
+		return nil, fmt.Errorf("read the package: %w", err)
 	}
-	whole, err = fromPackage(tarball)
-	return whole, npmPackage, err
+	return p.open(tarball)
 }
 
-// fromPackage checks the package's integrity and returns the description in it.
-func fromPackage(tarball []byte) ([]byte, error) {
+// open checks the package's integrity and returns the file in it.
+func (p *published) open(tarball []byte) ([]byte, error) {
 	sum := sha512.Sum512(tarball)
-	if got := "sha512-" + base64.StdEncoding.EncodeToString(sum[:]); got != npmIntegrity {
-		return nil, fmt.Errorf("package %s has integrity %s, want %s", npmPackage, got, npmIntegrity)
+	if got := "sha512-" + base64.StdEncoding.EncodeToString(sum[:]); got != p.integrity {
+		return nil, fmt.Errorf("package %s has integrity %s, want %s", p.name, got, p.integrity)
 	}
 	plain, err := gzip.NewReader(bytes.NewReader(tarball))
 	if err != nil {
@@ -166,13 +197,13 @@ func fromPackage(tarball []byte) ([]byte, error) {
 	for {
 		header, err := files.Next()
 		if err != nil {
-			return nil, fmt.Errorf("find %s in the package: %w", npmFile, err)
+			return nil, fmt.Errorf("find %s in the package: %w", p.file, err)
 		}
-		if header.Name != npmFile {
+		if header.Name != p.file {
 			continue
 		}
 		if header.Size > maxFile {
-			return nil, fmt.Errorf("%s has %d bytes, at most %d expected", npmFile, header.Size, maxFile)
+			return nil, fmt.Errorf("%s has %d bytes, at most %d expected", p.file, header.Size, maxFile)
 		}
 		return io.ReadAll(files)
 	}

@@ -5,6 +5,8 @@
 // neither: the cut it writes must have the digest below, or nothing is written. Without either source it says so and
 // ends well; the tests that need a description then skip with a message of their own.
 //
+// Into specs/tools it takes what tests of the page run in a browser, from its package, in the same way.
+//
 // An attacker who could choose the description could make a test accept a request the vendor would read otherwise;
 // hence the pinned digest.
 package main
