@@ -40,7 +40,7 @@ var static embed.FS
 // media are the kinds of files that there are.
 var media = map[string]string{
 	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
-	".svg": "image/svg+xml", ".webmanifest": "application/manifest+json",
+	".svg": "image/svg+xml", ".png": "image/png", ".webmanifest": "application/manifest+json",
 }
 
 // apiMark is where index.html has the origin of approvals.

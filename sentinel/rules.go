@@ -205,13 +205,18 @@ func (s *Sentinel) policyVerb(ctx context.Context, c *daemon.Call, req *wire.Pol
 	default:
 		return nil, wire.Refuse(wire.CodeUsage, "policy: no operation "+quote(req.Op), "")
 	}
-	set, err := s.compile(req.Files)
+	return s.consider(ctx, req.Files, req.Op, actor(c.Peer))
+}
+
+// consider says what given files, or those of the folder, would change; with op load it takes them up.
+func (s *Sentinel) consider(ctx context.Context, files []wire.PolicyFile, op, by string) (*wire.PolicyResp, error) {
+	set, err := s.compile(files)
 	if err != nil {
 		return &wire.PolicyResp{Problems: few(problems(err), "doorward policy check, when these are mended")}, nil
 	}
 	issued := s.issuedNames()
 	r := &wire.PolicyResp{Notes: s.notes(set)}
-	for _, ch := range policy.Diff(now, set) {
+	for _, ch := range policy.Diff(s.policy.Load(), set) {
 		if !ch.Widens && !issued.Meets(&ch) {
 			continue
 		}
@@ -223,10 +228,10 @@ func (s *Sentinel) policyVerb(ctx context.Context, c *daemon.Call, req *wire.Pol
 	}
 	all := r.Lines // a card has them all or there is none
 	r.Lines = few(r.Lines, "doorward policy show")
-	if req.Op == "check" {
+	if op == "check" {
 		return r, nil
 	}
-	return s.takeUp(ctx, set, r, all, actor(c.Peer))
+	return s.takeUp(ctx, set, r, all, by)
 }
 
 // takeUp makes a set the decided one where it widens nothing, and puts it up for decision otherwise. lines are all

@@ -51,7 +51,8 @@ type web struct {
 
 	older atomic.Pointer[string] // why approvers of an older record are still to be taken back; nil: none are
 
-	keys sync.Mutex // held from reading who may decide, or a passkey's counter, to writing it
+	keys  sync.Mutex // held from reading who may decide, or a passkey's counter, to writing it
+	rules sync.Mutex // held from reading the policy to changing it
 
 	mu      sync.Mutex          // guards what follows
 	views   passing[string]     // sessions: the approver's name, by the cookie
@@ -89,7 +90,7 @@ func newWeb(seed []byte) (*web, error) {
 }
 
 // webVerbs is the table of approvals' socket. Of what it serves for a session alone, nothing widens: revoke, stop and the end of a
-// session only narrow, and stop's Resume puts up a card, as it does for a person at a terminal.
+// session only narrow, and what would widen (stop's Resume, settings, taint) puts up a card, as it does for a person at a terminal.
 func (s *Sentinel) webVerbs() []daemon.Verb {
 	approvals := peer.Daemon("approvals")
 	return []daemon.Verb{
@@ -108,6 +109,11 @@ func (s *Sentinel) webVerbs() []daemon.Verb {
 		daemon.On("events", approvals, viewed(s, s.watchEvents)),
 		daemon.On("push", approvals, viewed(s, s.webPush)),
 		daemon.On("seen", approvals, viewed(s, s.webSeen)),
+		daemon.On("accounts", approvals, viewed(s, s.webAccounts)),
+		daemon.On("settings", approvals, viewed(s, s.webSettings)),
+		daemon.On("labels", approvals, viewed(s, s.webLabels)),
+		daemon.On("taint", approvals, viewed(s, s.taint)),
+		daemon.On("find", approvals, viewed(s, s.webFind)),
 	}
 }
 
@@ -275,7 +281,7 @@ func (s *Sentinel) webShow(ctx context.Context, _ *daemon.Call, req *wire.CallRe
 	if o.Card, err = cardOf(&call); err != nil {
 		return nil, err
 	}
-	if call.State != ledger.Parked {
+	if o.Card.Became = s.became(&call); call.State != ledger.Parked {
 		return o, fitAnswer(o)
 	}
 	now := s.ledger.Now()

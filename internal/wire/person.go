@@ -33,6 +33,7 @@ type (
 		Expires   int64    `msgpack:"x" json:"expires"`
 		Alike     int      `msgpack:"al,omitempty" json:"alike,omitempty"` // others pending of the same shape
 		Err       *Error   `msgpack:"er,omitempty" json:"error,omitempty"`
+		Became    *Became  `msgpack:"bc,omitempty" json:"became,omitempty"` // of one that waits no more, for the page
 	}
 	// Cause is a label with where it came from.
 	Cause struct {
@@ -205,12 +206,12 @@ type (
 	}
 	// TaintReq shows a cell's labels; Clear takes them away (a widening).
 	TaintReq struct {
-		Cell  string `msgpack:"c"`
-		Clear bool   `msgpack:"r,omitempty"`
+		Cell  string `msgpack:"c" json:"cell"`
+		Clear bool   `msgpack:"r,omitempty" json:"clear,omitempty"`
 	}
 	TaintResp struct {
-		Labels   []Cause `msgpack:"l,omitempty"`
-		Widening string  `msgpack:"w,omitempty"`
+		Labels   []Cause `msgpack:"l,omitempty" json:"labels,omitempty"`
+		Widening string  `msgpack:"w,omitempty" json:"widening,omitempty"`
 	}
 	// ApproversReq: Op is list, link, add or remove. The last two are root's alone; add makes an invitation for a name that is free,
 	// link a link with the card key, for a browser that has lost it.

@@ -60,12 +60,14 @@ export async function ask(verb, body = {}, from = key()) {
 export async function pages(verb, field, most = 500) {
   const all = [];
   let after;
+  let first;
   do {
     const page = await ask(verb, { after });
+    first ||= page;
     all.push(...(page[field] || []));
     after = page.next;
   } while (after && all.length < most);
-  return { all: all.slice(0, most), more: Boolean(after) || all.length > most };
+  return { first, all: all.slice(0, most), more: Boolean(after) || all.length > most };
 }
 
 const backoff = { first: 1000, most: 60000 }; // milliseconds

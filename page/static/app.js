@@ -5,13 +5,15 @@ import { ask } from "/api.js";
 import { fingerprint, kept, noKey } from "/cardkey.js";
 import { oneCard, pendingList } from "/deciding.js";
 import { enrol, takeLink } from "/enrol.js";
-import { act, failed, leave, nav, say, show, state } from "/frame.js";
+import { act, failed, leave, main, nav, say, show, state } from "/frame.js";
 import { follow, unfollow } from "/news.js";
 import * as passkey from "/passkey.js";
+import { past } from "/past.js";
 import { notices } from "/push.js";
+import { rules, sites } from "/rules.js";
 import { Refused, base64, bytes, loginChallenge } from "/verify.js";
 import { button, el, heading, shown } from "/view.js";
-import { grants, past, sessions, stop } from "/views.js";
+import { accounts, cells, grants, sessions, stop } from "/views.js";
 
 export async function route() {
   takeLink();
@@ -19,6 +21,7 @@ export async function route() {
   const at = new URLSearchParams(location.hash.slice(1));
   const name = at.has("card") ? "card" : at.keys().next().value || "pending";
   state.current = null;
+  rest(false);
   for (const a of nav.querySelectorAll("a")) {
     if (a.hash === `#${name}`) a.setAttribute("aria-current", "page");
     else a.removeAttribute("aria-current");
@@ -72,8 +75,25 @@ async function signOut() {
   say(told);
 }
 
-const views = { pending: (mine) => pendingList(mine), card: oneCard, grants, sessions, history: past, stop, notices };
+const views = { pending: (mine) => pendingList(mine), card: oneCard, history: past, grants, rules, sites, accounts, cells, sessions, stop, notices };
 
+// On a phone only some of the views have a place in the bar; the rest opens over it.
+const more = document.getElementById("more");
+const rest = (open) => {
+  more.setAttribute("aria-expanded", String(open));
+  nav.classList.toggle("open", open);
+};
+more.addEventListener("click", () => rest(more.getAttribute("aria-expanded") !== "true"));
+nav.addEventListener("keydown", (e) => {
+  if (e.key !== "Escape" || more.getAttribute("aria-expanded") !== "true") return;
+  rest(false);
+  more.focus();
+});
+
+document.getElementById("skip").addEventListener("click", (e) => {
+  e.preventDefault(); // the fragment is a view's name
+  main.focus();
+});
 document.getElementById("out").addEventListener("click", signOut);
 addEventListener("hashchange", route);
 takeLink();

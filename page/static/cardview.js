@@ -2,7 +2,7 @@
 // A card in full, in a list, and in the record.
 
 import { body } from "/body.js";
-import { el, heading, hex, left, shown, warned, when, whole } from "/view.js";
+import { away, chip, el, heading, hex, left, mark, shown, warned, when, whole } from "/view.js";
 
 const reach = (r) => ({ "": "Only you see it.", none: "Only you see it.", people: "The people named in it see it.",
   space: "Members of the place see it.", public: "Anyone may see it." })[r || ""] || `Who sees it: ${r}.`;
@@ -18,8 +18,8 @@ export function card(c, seen) {
   const first = (f) => f.startsWith("first time");
   return [
     heading(c.title),
-    c.state === "parked" ? "" : el("p", { class: "note" }, "This is ", shown(c.state), ": there is nothing to decide any more. ",
-      c.error ? shown(c.error.reason) : ""),
+    c.state === "parked" ? "" : el("div", { class: "note" }, "This is ", shown(c.state), c.became?.unix ? `, since ${when(c.became.unix)}` : "",
+      ": there is nothing to decide any more.", c.became ? outcome(c) : c.error ? [" ", shown(c.error.reason)] : ""),
     (c.facts || []).filter(first).map((f) => el("p", { class: "warn" }, el("strong", {}, shown(f)))),
     main.length ? rows(main.map(field), "first") : "",
     others.length ? rows(others.map(field)) : "",
@@ -54,9 +54,19 @@ export function entry(e) {
     e.details ? el("details", {}, el("summary", {}, "Details"), whole(JSON.stringify(e.details, null, 2))) : "");
 }
 
-/** row is a card in a list, which nothing vouches for: it only leads to the card. */
+/** row is a card in a list, which only leads to the card. */
 export function row(c) {
-  return el("li", {}, el("a", { href: `#card=${encodeURIComponent(c.id)}` }, shown(c.title)),
+  return el("li", {}, el("div", { class: "head" }, mark(c.connector || "doorward"), el("a", { href: `#card=${encodeURIComponent(c.id)}` }, shown(c.title)),
+    c.state === "parked" ? "" : chip(c.state, c.state)),
+    (c.fields || []).filter((f) => f.main).slice(0, 2).map((f) => el("div", {}, shown((f.values || []).join(", ")))),
     el("div", { class: "soft" }, shown([c.connector, c.account, c.cell && `cell ${c.cell}`].filter(Boolean).join(", ")),
-      c.state === "parked" ? `, ends ${left(c.expires)}` : [", ", shown(c.state)], c.alike ? `; ${c.alike} more like it` : ""));
+      c.state === "parked" ? `, ends ${left(c.expires)}` : `, ${when(c.became?.unix || c.made)}`, c.alike ? `; ${c.alike} more like it` : ""),
+    c.became ? outcome(c) : "");
+}
+
+/** outcome is what became of a card. */
+function outcome(c) {
+  const b = c.became;
+  return [b.by ? el("div", { class: "soft" }, "Approved by ", shown(b.by)) : "", c.state !== "done" && c.error ? el("div", { class: "soft" }, shown(c.error.reason)) : "",
+    b.object ? el("div", {}, "At the vendor: ", b.link ? away(b.link, shown(b.object)) : shown(b.object)) : ""];
 }

@@ -25,6 +25,24 @@ export const whole = (text) => el("pre", {}, block(text).map((l) => el("div", { 
 
 export const warned = (text) => warnings(text).map((w) => el("p", { class: "warn" }, shown(w)));
 
+/** mark is the sign of a connector: a letter of its own, since nothing is fetched from a vendor. */
+export const mark = (name) => el("span", { class: "mark", "aria-hidden": "true", "data-of": /^[a-z0-9]{1,32}$/.test(name || "") ? name : "" },
+  /^[a-z0-9]/.test(name || "") ? name[0].toUpperCase() : "?");
+
+export const chip = (text, kind = "") => el("span", { class: `chip ${kind}` }, shown(text));
+
+/** select chooses among pairs of value and words; what is chosen and not among them is put there, so that it is never changed unseen. */
+export function select(ways, chosen, attributes) {
+  const all = ways.some(([v]) => v === chosen) ? ways : [[chosen, chosen], ...ways];
+  return el("select", attributes, all.map(([value, words]) => el("option", { value, selected: value === chosen }, words)));
+}
+
+/** away is a link out of the page, to a place that is named in full; what is no https address is text. */
+export function away(address, text) {
+  const to = URL.canParse(address) ? new URL(address) : null;
+  return to?.protocol === "https:" ? el("a", { href: to.href, target: "_blank", rel: "noopener noreferrer" }, text, el("span", { class: "soft" }, ` (${to.host})`)) : text;
+}
+
 export const heading = (text) => el("h1", { tabindex: "-1" }, shown(text));
 export const button = (text, act, kind) => el("button", { type: "button", class: kind, click: act }, text);
 

@@ -1,25 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// The views on which nothing waits. What they do needs a session alone, since it only narrows.
+// The views on which nothing waits. What they do needs a session alone: it narrows, or puts up a card.
 
 import { ask, pages } from "/api.js";
 import { route, signedIn } from "/app.js";
-import { entry } from "/cardview.js";
 import { act, list, say, show, state } from "/frame.js";
-import { bytes } from "/verify.js";
-import { button, el, heading, left, shown, when } from "/view.js";
+import { button, chip, el, heading, left, mark, shown, when } from "/view.js";
+
+const told = (report) => say((report.lines || []).length ? shown(report.lines.join("; ")) : "Done.");
+const decideOn = (id) => {
+  location.hash = `#card=${encodeURIComponent(id)}`;
+};
+
+/** grant is one that a person may take back. */
+export const grant = (g) => el("li", {},
+  el("div", { class: "head" }, mark(g.connector), el("p", { class: "sentence" }, shown(g.sentence || `${g.connector} ${g.method}`))),
+  el("p", { class: "soft" }, g.count ? `Used ${g.used || 0} times of ${g.count}` : `Used ${g.used || 0} times`, `, last ${when(g.last_use)}. `,
+    g.until ? `Ends ${left(g.until)}, ${when(g.until)}. ` : g.session ? ["Ends with session ", shown(g.session), ". "] : "",
+    g.by ? ["Allowed by ", shown(g.by), g.made ? `, ${when(g.made)}.` : "."] : ""),
+  (g.limits || []).length ? el("details", {}, el("summary", {}, "Its limits"), el("dl", {}, g.limits.map((l) => [el("dt", {}, shown(l.field)),
+    el("dd", {}, l.max ? `at most ${l.max}` : (l.values || []).length ? l.values.map((v) => el("div", {}, shown(v))) : "not given")]).flat())) : "",
+  el("div", { class: "actions" }, button("Take it back", () => act("", async () => {
+    const r = await ask("revoke", { grant: g.id });
+    await route();
+    told(r);
+  }), "danger")));
 
 export async function grants(mine) {
   const { all } = await pages("grants", "grants");
   if (mine !== state.turn) return;
   signedIn();
-  show("Allowed ahead", heading("Allowed ahead"), list(all.filter((g) => !g.revoked), (g) => el("li", {},
-    el("p", { class: "sentence" }, shown(g.sentence || `${g.connector} ${g.method}`)),
-    el("p", { class: "soft" }, `Used ${g.used || 0} times${g.count ? ` of ${g.count}` : ""}, last ${when(g.last_use)}`,
-      g.until ? `. Ends ${left(g.until)}.` : ".", g.by ? [" By ", shown(g.by)] : ""),
-    el("div", { class: "actions" }, button("Take it back", () => act("", async () => {
-      told(await ask("revoke", { grant: g.id }));
-      await route();
-    }), "danger"))), "Nothing is allowed ahead: you are asked each time."));
+  show("Allowed ahead", heading("Allowed ahead"), list(all.filter((g) => !g.revoked), grant, "Nothing is allowed ahead: you are asked each time."));
 }
 
 export async function sessions(mine) {
@@ -27,33 +37,65 @@ export async function sessions(mine) {
   if (mine !== state.turn) return;
   signedIn();
   show("Sessions", heading("Sessions"), list(all, (s) => el("li", {},
-    el("p", {}, shown(s.name)), el("p", { class: "soft" }, "Cell ", shown(s.cell), `, since ${when(s.began)}, `,
+    el("div", { class: "head" }, el("strong", {}, shown(s.name)), chip(s.attended ? "attended" : "unattended")),
+    el("p", { class: "soft" }, "Cell ", shown(s.cell), `, since ${when(s.began)}, `,
       s.attended ? "somebody sits at it" : "nobody sits at it", s.by ? [", by ", shown(s.by)] : ""),
     el("div", { class: "actions" }, button("End it", () => act("", async () => {
       await ask("session", { end: s.name });
-      say("The session is ended.");
       await route();
+      say("The session is ended.");
     }), "danger"))), "No session runs."));
 }
 
-export async function past(mine) {
-  const r = await ask("history", { op: "list", limit: 100 });
+const health = {
+  "": ["well", "good"],
+  reconnect_required: ["The vendor refused its credential. On the machine: doorward account add, with --replace", "bad"],
+  not_connected: ["Nobody has decided on it yet", "bad"],
+  denied: ["You said no to it", "bad"],
+};
+
+export async function accounts(mine) {
+  const { all, first } = await pages("accounts", "accounts");
   if (mine !== state.turn) return;
   signedIn();
-  const entries = (r.lines || []).map((l) => JSON.parse(new TextDecoder().decode(bytes(l)))).reverse();
-  show("Past", heading("Past"), el("p", { class: "soft" }, "The newest entries of the record. Here they are as they came; doorward audit verify, on your machine, checks them."),
-    list(entries, entry, "Nothing is on record yet."));
+  show("Accounts", heading("Accounts"), (first.health || []).map((h) => el("p", { class: "warn" }, shown(h))), list(all, (a) => {
+    const [words, kind] = health[a.health || ""] || [`It needs attention: ${a.health}`, "bad"];
+    return el("li", {},
+      el("div", { class: "head" }, mark(a.vendor), el("h2", {}, shown(a.name)), chip(kind === "good" ? "well" : "needs attention", kind)),
+      kind === "good" ? "" : el("p", { class: "note" }, shown(words), ". ", a.card ? el("a", { href: `#card=${encodeURIComponent(a.card)}` }, "Decide on it") : ""),
+      el("p", { class: "soft" }, shown(a.title || a.vendor), " at ", shown(a.at), a.owner ? [", of ", shown(a.owner)] : "",
+        a.used ? `. ${a.used} allowed ahead` : "", a.since ? `. Since ${when(a.since)}` : "", "."),
+      (a.scopes || []).length ? el("details", {}, el("summary", {}, "Its permissions"), el("p", {}, shown(a.scopes.join(", ")))) : "",
+      kind === "good" ? el("div", { class: "actions" }, button("Use it no more", () => act("", async () => {
+        const r = await ask("revoke", { account: a.name });
+        await route();
+        told(r);
+      }), "danger")) : "");
+  }, "There are no accounts. On the machine: doorward account add"));
 }
 
-function told(report) {
-  say((report.lines || []).length ? shown(report.lines.join("; ")) : "Done.");
+export async function cells(mine) {
+  const { all } = await pages("labels", "cells");
+  if (mine !== state.turn) return;
+  signedIn();
+  const label = { untrusted: "What others wrote", private: "What is private" };
+  show("Cells", heading("Cells"),
+    el("p", { class: "soft" }, "What each cell has read. Who wrote it may have told the agent what to do, so after that every change asks."),
+    list(all, (c) => el("li", {},
+      el("div", { class: "head" }, el("h2", {}, shown(c.cell)), chip(c.stopped ? "stopped" : c.runs ? "runs" : "does not run", c.stopped ? "bad" : "")),
+      (c.labels || []).length ? el("dl", {}, c.labels.map((l) => [el("dt", {}, label[l.label] || shown(l.label)),
+        el("dd", {}, shown(l.why), l.unix ? ` (${when(l.unix)})` : "")]).flat()) : el("p", {}, "It has read nothing of others, and nothing private."),
+      el("div", { class: "actions" }, (c.labels || []).length ? button("Let it count as having read nothing", () => act("", async () => {
+        const r = await ask("taint", { cell: c.cell, clear: true });
+        decideOn(r.widening);
+      })) : "", c.stopped ? "" : el("a", { class: "button", href: "#stop" }, "Stop it"))), "No cell is known."));
 }
 
 export async function stop(mine) {
   const { all } = await pages("session", "sessions");
   if (mine !== state.turn) return;
   signedIn();
-  const cells = [...new Set(all.map((s) => s.cell))].sort();
+  const names = [...new Set(all.map((s) => s.cell))].sort();
   const result = el("div", { "aria-live": "polite" });
   const ask1 = (body) => act("", async () => {
     const r = await ask("stop", body);
@@ -66,5 +108,5 @@ export async function stop(mine) {
     button(cell ? `Stop ${cell}` : "Stop everything", () => ask1({ cell }), "danger"),
     button(cell ? `Let ${cell} go on` : "Let everything go on", () => ask1({ cell, resume: true }))));
   show("Stop", heading("Stop"), el("p", {}, "At once: nothing more goes out, what runs is cut off, what waits is dropped. To go on again is a decision like any other."),
-    result, el("ul", { class: "plain" }, pair("All cells", undefined), cells.map((c) => pair(shown(`Cell ${c}`), c))));
+    result, el("ul", { class: "plain" }, pair("All cells", undefined), names.map((c) => pair(shown(`Cell ${c}`), c))));
 }

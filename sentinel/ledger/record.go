@@ -226,13 +226,18 @@ type Filter struct {
 	Cell   string
 	States []State
 	Before string // only ids below this one: the next page
-	Limit  int    // 0 means no limit
-	Inbox  bool   // only what the cell has not collected
+	// Peek is asked first, with the id and the bytes of the rows: JSON, in which what is text stands as encoding/json writes it. What it
+	// does not want is not decoded; its error ends the reading.
+	Peek  func(id string, rows ...[]byte) (bool, error)
+	Since time.Time // only calls that were made then or later, by their ids; zero: all
+	Until time.Time // and before then
+	Limit int       // 0 means no limit
+	Inbox bool      // only what the cell has not collected
 }
 
 // sql returns the query of f.
 func (f Filter) sql() (string, []any, error) {
-	q := "SELECT c.n, c.body, f.body FROM calls c JOIN frames f USING (id) WHERE 1 = 1"
+	q := "SELECT c.id, c.n, c.body, f.body FROM calls c JOIN frames f USING (id) WHERE 1 = 1"
 	var args []any
 	if f.Cell != "" {
 		q += " AND c.cell = ?"
@@ -261,6 +266,14 @@ func (f Filter) sql() (string, []any, error) {
 		q += " AND c.id < ?"
 		args = append(args, f.Before)
 	}
+	if !f.Since.IsZero() {
+		q += " AND c.id >= ?"
+		args = append(args, idAt(f.Since))
+	}
+	if !f.Until.IsZero() {
+		q += " AND c.id < ?"
+		args = append(args, idAt(f.Until))
+	}
 	q += " ORDER BY c.id DESC"
 	if f.Limit > 0 {
 		q += fmt.Sprintf(" LIMIT %d", f.Limit)
@@ -270,29 +283,51 @@ func (f Filter) sql() (string, []any, error) {
 
 // Calls returns the calls that f chooses, newest first.
 func (l *Ledger) Calls(ctx context.Context, f Filter) ([]Call, error) {
-	q, args, err := f.sql()
+	var out []Call
+	err := l.EachCall(ctx, f, func(c *Call) error {
+		out = append(out, *c)
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
+	return out, nil
+}
+
+// EachCall calls fn for each call that f chooses, newest first, until fn or Peek fails; that error it returns as it is.
+func (l *Ledger) EachCall(ctx context.Context, f Filter, fn func(*Call) error) error {
+	q, args, err := f.sql()
+	if err != nil {
+		return err
+	}
 	rows, err := l.reads().QueryContext(ctx, q, args...)
 	if err != nil {
-		return nil, l.say(fmt.Errorf("list calls: %w", err))
+		return l.say(fmt.Errorf("list calls: %w", err))
 	}
 	defer rows.Close()
-	var out []Call
 	for rows.Next() {
 		var n int64
+		var id string
 		var body, fixed []byte
-		if err := rows.Scan(&n, &body, &fixed); err != nil {
-			return nil, fmt.Errorf("list calls: %w", err)
+		if err := rows.Scan(&id, &n, &body, &fixed); err != nil {
+			return fmt.Errorf("list calls: %w", err)
+		}
+		if f.Peek != nil {
+			if wanted, err := f.Peek(id, body, fixed); err != nil {
+				return err
+			} else if !wanted {
+				continue
+			}
 		}
 		c, _, err := decodeCall(n, body, fixed)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		out = append(out, c)
+		if err := fn(&c); err != nil {
+			return err
+		}
 	}
-	return out, rows.Err()
+	return rows.Err()
 }
 
 // Call returns one call as it is durable now, or ErrNotFound.

@@ -51,24 +51,33 @@ func (s *Set) Check() []*Problem {
 func (s *Set) checkSites() []*Problem {
 	var out []*Problem
 	for _, r := range s.settings.sites.all() {
-		if r.set == "" && r.host == "" && !r.addr.IsValid() {
-			continue
+		for _, text := range s.held(r) {
+			out = append(out, note(r.mark, text))
 		}
-		patterns := compiled[r.set]
-		if r.set == "" {
-			patterns = []pattern{r.pattern}
+	}
+	return out
+}
+
+// held says of which hosts of a line the limits leave less than it says.
+func (s *Set) held(r *siteRule) []string {
+	if r.set == "" && r.host == "" && !r.addr.IsValid() {
+		return nil
+	}
+	patterns := compiled[r.set]
+	if r.set == "" {
+		patterns = []pattern{r.pattern}
+	}
+	var out []string
+	for _, p := range patterns {
+		t := Target{Name: p.host, Addr: p.addr, Port: p.port}
+		if p.port == 0 {
+			t.Port = 443
 		}
-		for _, p := range patterns {
-			t := Target{Name: p.host, Addr: p.addr, Port: p.port}
-			if p.port == 0 {
-				t.Port = 443
-			}
-			if p.below {
-				t.Name = "any." + p.host
-			}
-			if l := s.siteLevel(t); l.capped && s.settings.sites.of(t) == r {
-				out = append(out, note(r.mark, fmt.Sprintf("%s is held back to %s by %s", p.String(), l.level, l.by)))
-			}
+		if p.below {
+			t.Name = "any." + p.host
+		}
+		if l := s.siteLevel(t); l.capped && s.settings.sites.of(t) == r {
+			out = append(out, fmt.Sprintf("%s is held back to %s by %s", p.String(), l.level, l.by))
 		}
 	}
 	return out

@@ -597,6 +597,7 @@ func TestTheOtherViewsAndWhatTheyNarrow(t *testing.T) {
 		b.press("End it")
 		b.sees("The session is ended.")
 		b.press("Past")
+		b.press("The record, entry by entry")
 		b.sees("approve")
 		fits(t, b)
 		b.press("Stop")

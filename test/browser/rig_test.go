@@ -133,9 +133,19 @@ func (b *tab) call(module, body string, out any, args ...any) {
 	b.T.Helper()
 	b.Call(module, body, out, args...)
 }
-func (b *tab) text() string      { b.T.Helper(); return b.Text() }
-func (b *tab) sees(text string)  { b.T.Helper(); b.Sees(text) }
-func (b *tab) press(text string) { b.T.Helper(); b.Press(text) }
+func (b *tab) text() string         { b.T.Helper(); return b.Text() }
+func (b *tab) sees(text string)     { b.T.Helper(); b.Sees(text) }
+func (b *tab) key(key string)       { b.T.Helper(); b.Key(key) }
+func (b *tab) scheme(scheme string) { b.T.Helper(); b.Scheme(scheme) }
+func (b *tab) picture() []byte      { b.T.Helper(); return b.Picture() }
+
+// press presses what has the text. On a phone the names of most views stand behind another button.
+func (b *tab) press(text string) {
+	b.T.Helper()
+	b.Eval(fmt.Sprintf(`[...document.querySelectorAll("#rest > *")].some((e) => e.textContent.trim() === %q && !e.checkVisibility() && !document.getElementById("nav").hidden)
+		&& document.getElementById("more").click()`, text), nil)
+	b.Press(text)
+}
 
 // standIn answers in sentinel's place.
 type standIn struct {
@@ -153,6 +163,7 @@ type standIn struct {
 	nonce      []byte
 	decided    []wire.Decision
 	asked      []string // verbs, and what of them
+	views      viewData
 	life       time.Duration
 	content    map[wire.Digest][]byte   // of bodies, which an attack may change
 	stall      map[string]chan struct{} // by verb: holds its next answer until it is closed
@@ -168,7 +179,8 @@ func newStandIn(t *testing.T, place *approver.Place) *standIn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &standIn{t: t, place: place, key: key, code: random(), offers: map[string]int64{}, life: 5 * time.Minute, news: make(chan struct{})}
+	return &standIn{t: t, place: place, key: key, code: random(), offers: map[string]int64{}, life: 5 * time.Minute, news: make(chan struct{}),
+		views: someViews("")}
 }
 
 func random() []byte {
@@ -302,7 +314,7 @@ func (s *standIn) signedOver(assertion, challenge []byte) error {
 }
 
 func (s *standIn) verbs() []daemon.Verb {
-	return []daemon.Verb{
+	return append(s.viewVerbs(), []daemon.Verb{
 		answer(s, "login", func(q *wire.LoginReq) (*wire.LoginResp, error) {
 			if len(q.Assertion) == 0 {
 				s.nonce = random()
@@ -395,12 +407,9 @@ func (s *standIn) verbs() []daemon.Verb {
 			}
 			return r, nil
 		}),
-		answer(s, "grants", func(*wire.ListFrom) (*wire.GrantsResp, error) {
-			return &wire.GrantsResp{Grants: []wire.Grant{{ID: "g1", Connector: "github", Method: "issue-create", Cell: "work", Kind: "until",
-				Until: time.Now().Add(time.Hour).Unix(), Used: 2, Count: 5, Sentence: "cell work may issue-create with github"}}}, nil
-		}),
+		answer(s, "grants", func(*wire.ListFrom) (*wire.GrantsResp, error) { return &wire.GrantsResp{Grants: s.views.grants}, nil }),
 		answer(s, "revoke", func(q *wire.PersonRevokeReq) (*wire.Report, error) {
-			return &wire.Report{Lines: []string{"grant " + q.Grant + " is revoked"}}, nil
+			return &wire.Report{Lines: []string{"grant " + q.Grant + q.Account + " is revoked"}}, nil
 		}),
 		answer(s, "stop", func(q *wire.StopReq) (*wire.Report, error) {
 			if q.Resume {
@@ -450,7 +459,7 @@ func (s *standIn) verbs() []daemon.Verb {
 				}
 			}
 		}),
-	}
+	}...)
 }
 
 func (s *standIn) find(id string) *wire.Card {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
 	cdplog "github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/cdproto/target"
@@ -190,6 +191,25 @@ func (w *Window) Press(text string) {
 	w.Until(fmt.Sprintf(`(() => { const e = [...document.querySelectorAll("button, summary, a")].find((e) =>
 		e.innerText.trim() === %s && !e.disabled && e.checkVisibility()); e?.click(); return Boolean(e); })()`, quote(text)),
 		fmt.Sprintf("%q can be pressed", text))
+}
+
+// Key types a key, as chromedp's kb names it.
+func (w *Window) Key(key string) {
+	w.T.Helper()
+	w.Run(chromedp.KeyEvent(key))
+}
+
+// Scheme has the page drawn light or dark.
+func (w *Window) Scheme(scheme string) {
+	w.T.Helper()
+	w.Run(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
+}
+
+// Picture is what the window shows, as PNG.
+func (w *Window) Picture() (png []byte) {
+	w.T.Helper()
+	w.Run(chromedp.CaptureScreenshot(&png))
+	return png
 }
 
 func quote(s string) string {
