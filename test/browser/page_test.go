@@ -449,7 +449,7 @@ func TestATakenOverApprovalsSaysNothing(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b.eval(`location.hash = "#history"`, new(string))
-			b.sees("The newest entries of the record")
+			b.sees("The record, entry by entry")
 			r.with(func() { r.alter = nil })
 			if c.press != "" { // so that the view is there
 				b.eval(fmt.Sprintf(`location.hash = %q`, c.at), new(string))

@@ -203,7 +203,7 @@ func TestRulesAreChangedWithinTheSession(t *testing.T) {
 		choose(b, "example.org", "")
 		b.press("Save")
 		b.sees("Saved. It is in force.")
-		if !r.asks(`settings {"from":"p'","lines":[{"site":"example.org"},{"site":"new.example","value":"ask"}]}`) {
+		if !r.asks(`settings {"from":"p'","lines":[{"site":"example.org","value":""},{"site":"new.example","value":"ask"}]}`) {
 			t.Errorf("%q", r.asked)
 		}
 	})
@@ -336,7 +336,7 @@ func TestTheViewsByKeyboard(t *testing.T) {
 				if at.Body {
 					break
 				}
-				if at.Outline == "none" || !at.Within {
+				if (at.Outline == "none" && !strings.HasPrefix(at.Name, "H1 ")) || !at.Within { // a heading gets it when a list is there anew
 					t.Errorf("%s: the focus is on %q, and not to be seen", v.name, at.Name)
 				}
 			}
