@@ -124,7 +124,8 @@ func New(place *approver.Place) (*Files, error) {
 }
 
 // policy lets the script of this origin run, and talk to approvals. No text can become a script, by Trusted Types also in a
-// browser's own functions (but the service worker's, which push.js alone can name), and nobody can put the page into a frame to have it clicked on.
+// browser's own functions, but for the service worker's name, which push.js alone can give. Nobody can put the page into a frame to have
+// it clicked on.
 func policy(api string) string {
 	return "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src " + api + "; manifest-src 'self'; " +
 		"worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +

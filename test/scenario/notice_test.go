@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/test/vendors/standin"
 	"github.com/doorward/doorward/test/vendors/told"
@@ -198,4 +199,70 @@ func TestChannelsAreSealed(t *testing.T) {
 	if !control {
 		t.Error("the channels are not looked for where they are kept")
 	}
+}
+
+// A browser that an approver signed in with is told by its push service, which reads nothing of it; the notice leads to the card. It
+// ends when the service says that it is gone, and with the approver.
+func TestABrowserIsTold(t *testing.T) {
+	br := browserFor(t)
+	r := newRig(t, world.Options{Page: true})
+	s, err := told.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	r.addChannel(s, "own", "pushservice", "/", nil)
+	res, err := r.Person(0).Doorward(r.ctx(), "", "approver", "add", "ada")
+	if err != nil || res.Code != 0 {
+		t.Fatalf("%v %v", res, err)
+	}
+	w := br.Open(t, 390, 844, strings.TrimSpace(res.Stdout))
+	w.Press("Make a passkey")
+	w.Press("Sign in with a passkey")
+	w.Sees("Nothing waits.")
+	subscribe := func() {
+		t.Helper()
+		var key struct{ Key []byte }
+		w.Call("api.js", `return await m.ask(args[0])`, &key, "push")
+		s.Key = key.Key
+		w.Call("api.js", `const [endpoint, pub, auth] = args; return await m.ask("push", { endpoint, public: pub, auth })`, nil,
+			"https://"+s.Authority+told.PushPath, s.Public, s.Auth)
+	}
+	subscribe()
+	const title = "A title that only the agent knows"
+	card := r.unseen(r.work, issue("ada/site", title)...)
+	got := r.told(s, "push", 1)[0]
+	if got.Title != "A decision waits" || !strings.Contains(got.Text, "work") || got.Link != r.Place.PageOrigin()+"/#card="+card.ID {
+		t.Errorf("told is %+v", got)
+	}
+	if bytes.Contains(got.Raw, []byte(title)) {
+		t.Error("the notice says what the agent wrote")
+	}
+	for _, q := range s.Rec.All() {
+		for _, never := range []string{"work", "github", card.ID} {
+			if bytes.Contains(q.Body, []byte(never)) || strings.Contains(fmt.Sprint(q.Header, q.Target), never) {
+				t.Errorf("the push service sees %q", never)
+			}
+		}
+	}
+	w.Run(chromedp.Navigate(got.Link))
+	w.Press("Deny")
+	w.Sees("Denied.")
+	if next := r.told(s, "push", 2)[1]; next.Tag != got.Tag || next.Title != "Denied" {
+		t.Errorf("told is %+v, which does not replace the first", next)
+	}
+	s.Faults.Add(standin.Fault{Path: told.PushPath, Status: 410, Times: 1})
+	r.unseen(r.home, issue("ada/site", title)...)
+	r.eventually("the browser is gone", func() bool {
+		return !strings.Contains(r.doorward(0, "notice", "list").Stdout, "browser of ada")
+	})
+	subscribe()
+	r.has(r.doorward(0, "notice", "list").Stdout, "browser of ada")
+	if res, err = r.Person(0).Doorward(r.ctx(), "", "approver", "remove", "ada"); err != nil || res.Code != 0 {
+		t.Fatalf("%v %v", res, err)
+	}
+	if out := r.doorward(0, "notice", "list").Stdout; strings.Contains(out, "browser of ada") {
+		t.Errorf("somebody who was removed is told: %s", out)
+	}
+	r.rules(s)
 }
