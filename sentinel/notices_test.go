@@ -143,7 +143,7 @@ func TestAskingToBeTold(t *testing.T) {
 	if r, err := b.push(&wire.WebPushReq{Endpoint: first.Endpoint, Off: true}); err != nil || r.On || len(s.browsers()) != maxBrowsers-1 {
 		t.Errorf("ending: %+v, %v", r, err)
 	}
-	if _, err := (&browser{t: t, s: s, session: make([]byte, 32)}).push(first); codeOf(err) != wire.CodeNoSession {
+	if _, err := (&browser{t: t, s: s, card: b.card, session: make([]byte, 32)}).push(first); codeOf(err) != wire.CodeNoSession {
 		t.Errorf("a stranger: %v", err)
 	}
 	// One of a name that was removed, and came again, is another approver.
