@@ -300,8 +300,8 @@ func (m *Method) Arg(name string) (*Arg, bool) {
 	return nil, false
 }
 
-// Names are the names of arguments. A grant may limit each argument of what changes something: one that it could not speak of
-// would be open without anybody having said so.
+// Names are the names of arguments. A grant may limit each: one that it could not speak of would be open without anybody having
+// said so.
 func Names(args []Arg) []string {
 	var out []string
 	for i := range args {

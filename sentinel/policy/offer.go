@@ -18,8 +18,8 @@ const (
 )
 
 // Prefill is the narrowest grant that covers the like of a call, for its card: this session, every grant field held
-// to the call's own values, but for what a call says that nobody but the owner sees. It is false where calls of this kind
-// cannot be granted ahead.
+// to the call's own values, but for what a call says that nobody but the owner sees, and what of a read is no place. It is
+// false where calls of this kind cannot be granted ahead.
 func (s *Set) Prefill(c *Call) (wire.Grant, bool) {
 	g := wire.Grant{Connector: c.Connector.Vendor, Method: c.Method.Name, Account: c.Account, Cell: c.Cell,
 		Session: c.Session, Kind: Session}
@@ -34,7 +34,8 @@ func (s *Set) Prefill(c *Call) (wire.Grant, bool) {
 			}
 			l.All = all(a) && len(l.Values) > 0
 		}
-		if l.Held = c.sensitive() && mustLimit(a); !c.sensitive() && a.Role == "content" {
+		l.Held = c.sensitive() && mustLimit(a)
+		if !c.sensitive() && (a.Role == "content" || c.Method.Class == describe.Read && !s.place(c, a)) {
 			l = wire.Limit{Field: name, Any: true} // nobody else sees what it says
 		}
 		g.Limits = append(g.Limits, l)
@@ -44,6 +45,12 @@ func (s *Set) Prefill(c *Call) (wire.Grant, bool) {
 	}
 	g.Sentence = Sentence(&g, c.Method)
 	return g, c.Cell != "" && c.Session != "" && (!c.sensitive() || open(&g, c.Connector, c.Method) == "")
+}
+
+// place says whether an argument of a read says where it reads: of many at once the repository or the folder, else all that has to be
+// named but times.
+func (s *Set) place(c *Call, a *describe.Arg) bool {
+	return a.Type == describe.TypeRepo || a.Type == describe.TypeFolder || !s.bulk(c) && a.Required && !isTime(a)
 }
 
 // Validate holds a grant that a person asks for to the ceilings, for the sensitivity of the call on whose card it

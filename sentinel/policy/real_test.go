@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/doorward/doorward/internal/describe"
+	"github.com/doorward/doorward/internal/wire"
 )
 
 // realDescs are the descriptions that the build made.
@@ -111,7 +112,7 @@ func TestRealMethods(t *testing.T) {
 			if covers, why := s.Covers(&kept, call); !covers {
 				t.Errorf("%s %s: %s", c.Vendor, m.Name, why)
 			}
-			if m.Class != describe.Read && len(m.Grant) != len(m.Args) {
+			if len(m.Grant) != len(m.Args) {
 				t.Errorf("%s %s: a grant of it cannot speak of each argument: %v", c.Vendor, m.Name, m.Grant)
 			}
 			for _, l := range kept.Limits {
@@ -129,6 +130,56 @@ func TestRealMethods(t *testing.T) {
 					t.Errorf("%s %s: covers another %s", c.Vendor, m.Name, field)
 				}
 			}
+		}
+	}
+}
+
+// TestAGrantOfAReadIsForAPlace: what a person lets be read without asking is one calendar, event, issue or file; where many reads
+// ask, one calendar or repository.
+func TestAGrantOfAReadIsForAPlace(t *testing.T) {
+	s, err := Compile(Files{PolicyFile: []byte("[connector.github]\nsetting = \"ask-every-time\"\n[connector.dav]\n" +
+		"setting = \"ask-every-time\"\n")}, realDescs(t), DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	week := " from=2030-03-10T00:00:00Z to=2030-03-17T00:00:00Z"
+	for _, x := range []struct {
+		granted, call string
+		many, covered bool
+	}{
+		{"dav events calendar=/ada/team/" + week, "calendar=/ada/team/ from=2031-01-01T00:00:00Z to=2031-02-01T00:00:00Z", false, true},
+		{"dav events calendar=/ada/team/" + week, "calendar=/ada/diary/" + week, false, false},
+		{"dav free-busy calendar=/ada/team/" + week, "calendar=/ada/diary/" + week, false, false},
+		{"dav event-get event=/ada/team/a.ics", "event=/ada/diary/b.ics", false, false},
+		{"dav contacts book=/ada/people/ query=bob", "book=/ada/people/ query=eve", false, true},
+		{"dav contacts book=/ada/people/", "book=/ada/work/", false, false},
+		{"dav events calendar=/ada/team/" + week, "calendar=/ada/diary/" + week, true, false},
+		{"github file-get repo=ada/site path=a", "repo=ada/site path=b", false, false},
+		{"github file-get repo=ada/site path=a", "repo=ada/site path=b", true, true},
+		{"github file-get repo=ada/site path=a", "repo=ada/notes path=a", true, false},
+		{"github issue-get repo=ada/site number=1", "repo=ada/site number=2", false, false},
+		{"github issue-get repo=ada/site number=1", "repo=ada/site number=2", true, true},
+		{"github issues repo=ada/site page=1", "repo=ada/site page=2", false, true},
+		{"github issues repo=ada/site", "repo=ada/notes", false, false},
+	} {
+		vendor, rest, _ := strings.Cut(x.granted, " ")
+		method, args, _ := strings.Cut(rest, " ")
+		first, second := callOf(t, s, vendor, method, values(args)), callOf(t, s, vendor, method, values(x.call))
+		if x.many {
+			first.Reads, second.Reads = 200, 201
+		}
+		g, ok := s.Prefill(first)
+		if !ok {
+			t.Fatalf("%s: no grant is offered", x.granted)
+		}
+		g.ID = "g1"
+		kept, err := s.Validate(g, false, testNow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept.ID = "g1"
+		if d := s.Decide(second, []wire.Grant{kept}); (d.Verdict == Allow) != x.covered {
+			t.Errorf("%s, then %s, many %t: %s: %+v", x.granted, x.call, x.many, d.Verdict, d.Misses)
 		}
 	}
 }

@@ -152,7 +152,7 @@ func putting(name, path, media string, header ...describe.Match) describe.Entry 
 // read is a method that changes nothing.
 func read(name, summary string, labels []string, args []describe.Arg, entries ...describe.Entry) describe.Method {
 	return describe.Method{Name: name, Summary: summary, Class: describe.Read, Reach: describe.ReachNone, Labels: labels,
-		Scopes: scopes, Args: args, Entries: entries}
+		Scopes: scopes, Args: args, Grant: describe.Names(args), Entries: entries}
 }
 
 func methodCalendars() describe.Method {

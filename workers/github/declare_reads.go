@@ -12,19 +12,8 @@ import (
 func read(name, summary, scope string, args []describe.Arg, entries ...describe.Entry) describe.Method {
 	return describe.Method{
 		Name: name, Summary: summary, Class: describe.Read, Reach: describe.ReachNone, Args: args, Entries: entries,
-		Labels: answered(), Scopes: []string{scope}, Grant: grantOf(args),
+		Labels: answered(), Scopes: []string{scope}, Grant: describe.Names(args),
 	}
-}
-
-// grantOf lists the arguments that say what a call is about.
-func grantOf(args []describe.Arg) []string {
-	var out []string
-	for _, a := range args {
-		if a.Name == "repo" {
-			out = append(out, a.Name)
-		}
-	}
-	return out
 }
 
 func with(query []describe.Match, more ...describe.Match) []describe.Match {
