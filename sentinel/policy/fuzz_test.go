@@ -161,12 +161,14 @@ func FuzzGrant(f *testing.F) {
 		return wire.Frame{Connector: "github", Method: method, Args: args}
 	}
 	repo := wire.Arg{Name: "repo", Values: []string{"a/b"}}
-	add(grantFor("github comment", "repo=a/b"), frame("comment", wire.Arg{Name: "body", Values: []string{"x"}},
+	add(grantFor("github comment", "repo=a/b", "number=3"), frame("comment", wire.Arg{Name: "body", Values: []string{"x"}},
 		wire.Arg{Name: "number", Values: []string{"3"}}, repo))
 	g := grantFor("github repo-create")
 	g.Kind, g.Until, g.Tainted = Standing, testNow.Unix()+60, true
 	add(g, frame("repo-create", wire.Arg{Name: "name", Values: []string{"x"}}))
 	add(grantFor("github issues", "repo=a/b,c/d"), frame("issues", repo))
+	add(grantFor("github comment", "repo=a/b", "number*"), frame("comment", wire.Arg{Name: "body", Values: []string{"x"}},
+		wire.Arg{Name: "number", Values: []string{"3"}}, repo))
 	s, err := Compile(Files{PolicyFile: []byte(dontAsk)}, testDescs(f))
 	if err != nil {
 		f.Fatal(err)
@@ -223,9 +225,16 @@ func FuzzGrant(f *testing.F) {
 		case !slices.Contains([]string{Once, Session, Until, Standing}, g.Kind):
 			t.Fatalf("kind: %+v", g)
 		}
+		for _, name := range m.Grant {
+			i := slices.IndexFunc(g.Limits, func(l wire.Limit) bool { return l.Field == name })
+			if a, _ := m.Arg(name); c.Sensitive && (i < 0 || g.Limits[i].Any && (mustLimit(a) || g.Kind == Until && !isTime(a))) {
+				t.Fatalf("sensitive, with %s open: %+v", name, g)
+			}
+		}
 		for _, l := range g.Limits {
+			a, _ := m.Arg(l.Field)
 			for _, x := range v[l.Field] {
-				if l.Max == 0 && !slices.ContainsFunc(l.Values, func(y string) bool { return equalFold(x, y) }) {
+				if l.Max == 0 && !l.Any && !slices.ContainsFunc(l.Values, func(y string) bool { return equalFold(x, y) || held(a, x) == y }) {
 					t.Fatalf("%s %q is outside %+v", l.Field, x, l)
 				}
 			}
