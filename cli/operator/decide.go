@@ -102,11 +102,25 @@ func (a *app) showCmd() *cobra.Command {
 				} else {
 					a.line("  doorward approve %s --grant session   would also allow the like of it, see: doorward approve --help",
 						k.ID)
+					if may := mayOpen(k.Grantable); len(may) > 0 {
+						a.line("  --any FIELD,... would leave open what it says; it may be: %s", strings.Join(may, ", "))
+					}
 				}
 			}
 			return nil
 		},
 	}
+}
+
+// mayOpen are the fields that a grant holds to what the call says, and that a person may leave open.
+func mayOpen(g *wire.Grant) []string {
+	var out []string
+	for _, l := range g.Limits {
+		if !l.Held && !l.Any && len(l.Values) > 0 {
+			out = append(out, l.Field)
+		}
+	}
+	return out
 }
 
 // grantFlags are what approve takes to make a grant of a call.
