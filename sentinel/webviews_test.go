@@ -21,7 +21,7 @@ import (
 // sees asks a verb as the browser does.
 func sees[Req, Resp any](b *browser, h func(context.Context, *daemon.Call, *Req) (*Resp, error), req Req) (*Resp, error) {
 	b.t.Helper()
-	return viewed(b.s, h)(b.t.Context(), approvals(), &wire.WebReq[Req]{Session: b.session, Body: req})
+	return answerTo(b, "views", h, req)
 }
 
 func TestTheViewsWantASession(t *testing.T) {

@@ -18,7 +18,7 @@ export const grant = (g) => el("li", {},
     g.until ? `Ends ${left(g.until)}, ${when(g.until)}. ` : g.session ? ["Ends with session ", shown(g.session), ". "] : "",
     g.by ? ["Allowed by ", shown(g.by), g.made ? `, ${when(g.made)}.` : "."] : ""),
   (g.limits || []).length ? el("details", {}, el("summary", {}, "Its limits"), el("dl", {}, g.limits.map((l) => [el("dt", {}, shown(l.field)),
-    el("dd", {}, l.max ? `at most ${l.max}` : (l.values || []).length ? l.values.map((v) => el("div", {}, shown(v))) : "not given")]).flat())) : "",
+    el("dd", {}, l.any ? "whatever it is" : l.max ? `at most ${l.max}` : (l.values || []).length ? l.values.map((v) => el("div", {}, shown(v))) : "not given")]).flat())) : "",
   el("div", { class: "actions" }, button("Take it back", () => act("", async () => {
     const r = await ask("revoke", { grant: g.id });
     await route();
