@@ -3,7 +3,6 @@
 package sentinel
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -11,29 +10,25 @@ import (
 	"testing"
 	"time"
 
-	"github.com/doorward/doorward/internal/daemon"
 	"github.com/doorward/doorward/internal/describe"
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/sentinel/ledger"
 	"github.com/doorward/doorward/sentinel/policy"
 )
 
-// sees asks a verb as the browser does.
-func sees[Req, Resp any](b *browser, h func(context.Context, *daemon.Call, *Req) (*Resp, error), req Req) (*Resp, error) {
-	b.t.Helper()
-	return answerTo(b, "views", h, req)
-}
-
 func TestTheViewsWantASession(t *testing.T) {
 	s := newWard(t)
 	b := s.enrolled(t, "ada") // who has not signed in
 	b.session = make([]byte, 32)
 	for name, ask := range map[string]func() error{
-		"accounts": func() error { _, err := sees(b, s.webAccounts, wire.ListFrom{}); return err },
-		"settings": func() error { _, err := sees(b, s.webSettings, wire.SettingsReq{}); return err },
-		"labels":   func() error { _, err := sees(b, s.webLabels, wire.ListFrom{}); return err },
-		"taint":    func() error { _, err := sees(b, s.taint, wire.TaintReq{Cell: "work", Clear: true}); return err },
-		"find":     func() error { _, err := sees(b, s.webFind, wire.FindReq{}); return err },
+		"accounts": func() error { _, err := answerTo(b, "accounts", s.webAccounts, wire.ListFrom{}); return err },
+		"settings": func() error { _, err := answerTo(b, "settings", s.webSettings, wire.SettingsReq{}); return err },
+		"labels":   func() error { _, err := answerTo(b, "labels", s.webLabels, wire.ListFrom{}); return err },
+		"taint": func() error {
+			_, err := answerTo(b, "taint", s.taint, wire.TaintReq{Cell: "work", Clear: true})
+			return err
+		},
+		"find": func() error { _, err := answerTo(b, "find", s.webFind, wire.FindReq{}); return err },
 	} {
 		if err := ask(); codeOf(err) != wire.CodeNoSession {
 			t.Errorf("%s: %v", name, err)
@@ -57,7 +52,7 @@ func TestTheAccountsAndWhatTheyNeed(t *testing.T) {
 	s.health.heard(7, unauthorized)
 	s.accounts["new"] = wire.Account{Name: "new", Vendor: "demo", Generation: 9, Base: wire.Base{Scheme: "https", Host: "api.example.org", Port: 443}}
 	s.askAccounts()
-	r, err := sees(b, s.webAccounts, wire.ListFrom{})
+	r, err := answerTo(b, "accounts", s.webAccounts, wire.ListFrom{})
 	if err != nil || len(r.Accounts) != 3 || len(r.Health) != 0 {
 		t.Fatalf("%+v, %v", r, err)
 	}
@@ -75,7 +70,7 @@ func TestTheAccountsAndWhatTheyNeed(t *testing.T) {
 	if _, err := s.stop(t.Context(), ada(), &wire.StopReq{Cell: "work"}); err != nil {
 		t.Fatal(err)
 	}
-	r, err = sees(b, s.webAccounts, wire.ListFrom{After: "home"})
+	r, err = answerTo(b, "accounts", s.webAccounts, wire.ListFrom{After: "home"})
 	if all := strings.Join(r.Health, "; "); err != nil || len(r.Accounts) != 2 || !strings.Contains(all, "passphrase") || !strings.Contains(all, "stopped: work") {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -101,7 +96,7 @@ func TestSettingsNarrowAtOnceAndWidenByAPasskey(t *testing.T) {
 	b := s.signedIn(t, "ada")
 	const before = "# mine\n[connector.demo]\nsetting = \"ask-before-changes\" # so far\n"
 	s.usesPolicy(t, before)
-	r, err := sees(b, s.webSettings, wire.SettingsReq{})
+	r, err := answerTo(b, "settings", s.webSettings, wire.SettingsReq{})
 	if err != nil || len(r.Connectors) != 1 {
 		t.Fatalf("%+v, %v", r, err)
 	}
@@ -118,7 +113,7 @@ func TestSettingsNarrowAtOnceAndWidenByAPasskey(t *testing.T) {
 
 	change := func(from string, lines ...wire.SettingLine) (*wire.SettingsView, error) {
 		t.Helper()
-		return sees(b, s.webSettings, wire.SettingsReq{From: from, Lines: lines})
+		return answerTo(b, "settings", s.webSettings, wire.SettingsReq{From: from, Lines: lines})
 	}
 	narrower, err := change(r.Policy, wire.SettingLine{Connector: "demo", Method: "items", Value: "off"}, wire.SettingLine{Site: "example.org", Value: "off"})
 	if err != nil || narrower.Card != "" || len(narrower.Problems) > 0 || !s.policy.Load().Off("demo", "items") || narrower.Policy == r.Policy {
@@ -135,7 +130,7 @@ func TestSettingsNarrowAtOnceAndWidenByAPasskey(t *testing.T) {
 	if err != nil || wide.Card == "" || wide.Policy != narrower.Policy || len(wide.Lines) == 0 || !s.policy.Load().Off("demo", "items") {
 		t.Fatalf("%+v, %v", wide, err)
 	}
-	if again, err := sees(b, s.webSettings, wire.SettingsReq{}); err != nil || again.Card != wide.Card {
+	if again, err := answerTo(b, "settings", s.webSettings, wire.SettingsReq{}); err != nil || again.Card != wide.Card {
 		t.Errorf("the card that waits: %+v, %v", again, err)
 	}
 	if k := b.show(wide.Card).Card; !slices.ContainsFunc(k.Facts, func(f string) bool { return strings.Contains(f, "widens: demo items: off, now allow") }) {
@@ -163,12 +158,12 @@ func TestWrongSettingsChangeNothing(t *testing.T) {
 		"nothing":              {},
 		"a line that breaks":   {Connector: "demo\"]\nx=\"", Value: policy.DontAsk},
 	} {
-		r, err := sees(b, s.webSettings, wire.SettingsReq{From: from, Lines: []wire.SettingLine{l}})
+		r, err := answerTo(b, "settings", s.webSettings, wire.SettingsReq{From: from, Lines: []wire.SettingLine{l}})
 		if err == nil && len(r.Problems) == 0 || err != nil && codeOf(err) != wire.CodeBadArgument {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
 	}
-	if _, err := sees(b, s.webSettings, wire.SettingsReq{From: from, Lines: make([]wire.SettingLine, maxSettings+1)}); codeOf(err) != wire.CodeTooMany {
+	if _, err := answerTo(b, "settings", s.webSettings, wire.SettingsReq{From: from, Lines: make([]wire.SettingLine, maxSettings+1)}); codeOf(err) != wire.CodeTooMany {
 		t.Error(err)
 	}
 	if s.toml() != was || s.comparedWith() != from || len(s.ledger.Waiting()) > 0 {
@@ -185,12 +180,12 @@ func TestWhatEachCellHasReadAndItsClearing(t *testing.T) {
 	if _, err := s.ledger.BeginSession(t.Context(), ledger.Session{ID: "play/run-1", Cell: "play"}, "cells"); err != nil {
 		t.Fatal(err)
 	}
-	r, err := sees(b, s.webLabels, wire.ListFrom{})
+	r, err := answerTo(b, "labels", s.webLabels, wire.ListFrom{})
 	if err != nil || len(r.Cells) != 2 || r.Cells[0].Cell != "play" || !r.Cells[0].Runs || len(r.Cells[0].Labels) > 0 ||
 		r.Cells[1].Cell != "work" || r.Cells[1].Runs || len(r.Cells[1].Labels) != 1 || !strings.Contains(r.Cells[1].Labels[0].Why, "demo items, call c0") {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	cleared, err := sees(b, s.taint, wire.TaintReq{Cell: "work", Clear: true})
+	cleared, err := answerTo(b, "taint", s.taint, wire.TaintReq{Cell: "work", Clear: true})
 	if err != nil || cleared.Widening == "" || len(s.labels("work")) != 1 {
 		t.Fatalf("%+v, %v", cleared, err)
 	}
@@ -254,7 +249,7 @@ func TestPastCallsAreFound(t *testing.T) {
 		{"what follows", wire.FindReq{Before: d}, []string{c, a}},
 		{"by its number", wire.FindReq{Words: a}, []string{a}},
 	} {
-		r, err := sees(b, s.webFind, k.req)
+		r, err := answerTo(b, "find", s.webFind, k.req)
 		if err != nil {
 			t.Fatal(k.name, err)
 		}
@@ -267,11 +262,11 @@ func TestPastCallsAreFound(t *testing.T) {
 		}
 	}
 	for _, req := range []wire.FindReq{{State: "x"}, {Words: strings.Repeat("x", findText+1)}, {Words: strings.Repeat("x ", findWords+1)}} {
-		if _, err := sees(b, s.webFind, req); err == nil {
+		if _, err := answerTo(b, "find", s.webFind, req); err == nil {
 			t.Errorf("%+v", req)
 		}
 	}
-	r, err := sees(b, s.webFind, wire.FindReq{Words: "garden"})
+	r, err := answerTo(b, "find", s.webFind, wire.FindReq{Words: "garden"})
 	if err != nil || r.Cards[0].State != wire.StateDone || r.Cards[0].Became == nil || r.Cards[0].Became.By != "passkey:ada" ||
 		r.Cards[0].Became.Object != "ada/site#4" || r.Cards[0].Became.Link != "" || len(r.Cards[0].Bodies) > 0 {
 		t.Errorf("%+v, %v", r, err)
@@ -294,7 +289,7 @@ func TestASearchGoesOnWhereItStopped(t *testing.T) {
 	}
 	req := wire.FindReq{Words: "thing"}
 	for pages := 0; ; pages++ {
-		r, err := sees(b, s.webFind, req)
+		r, err := answerTo(b, "find", s.webFind, req)
 		if err != nil || len(r.Cards) > findCards || pages > 10 {
 			t.Fatalf("%d pages, %v", pages, err)
 		}
