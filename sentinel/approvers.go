@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/doorward/doorward/internal/approver"
 	"github.com/doorward/doorward/internal/daemon"
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/sentinel/ledger"
@@ -36,6 +37,7 @@ type approverRow struct {
 	Count      uint32 `json:"count"`
 	Made       int64  `json:"made"` // seconds
 	By         string `json:"by"`   // who invited it
+	Viewer     bool   `json:"viewer,omitempty"`
 }
 
 func (r *approverRow) key() *passkey.Key {
@@ -46,6 +48,7 @@ func (r *approverRow) key() *passkey.Key {
 // the fragment of a link, which browsers send to nobody; it is never written down.
 type invitation struct {
 	name, by        string
+	viewer          bool
 	code            []byte
 	challenge, user []byte
 }
@@ -74,12 +77,14 @@ func (s *Sentinel) approverRows() ([]approverRow, error) {
 	return out, nil
 }
 
-// credentials are the ids of the passkeys that may decide.
-func (s *Sentinel) credentials() ([][]byte, error) {
+// credentials are the ids of the passkeys that may decide or, with viewers, sign in.
+func (s *Sentinel) credentials(viewers bool) ([][]byte, error) {
 	all, err := s.approverRows()
 	var out [][]byte
 	for _, r := range all {
-		out = append(out, r.Credential)
+		if viewers || !r.Viewer {
+			out = append(out, r.Credential)
+		}
 	}
 	return out, err
 }
@@ -90,6 +95,13 @@ func (s *Sentinel) putApprover(ctx context.Context, r *approverRow, by string, d
 		return err
 	}
 	return s.ledgerError(s.ledger.PutSetting(ctx, approverKey+r.Name, b, by, details))
+}
+
+func role(viewer bool) string {
+	if viewer {
+		return "viewer"
+	}
+	return "approver"
 }
 
 const offersVoid = "who may decide has changed: offers that were open are void"
@@ -116,7 +128,7 @@ func (s *Sentinel) approvers(ctx context.Context, c *daemon.Call, req *wire.Appr
 		return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "")
 	}
 	if req.Op == "add" {
-		return s.invite(ctx, req.Name, actor(c.Peer))
+		return s.invite(ctx, req.Name, req.Viewer, actor(c.Peer))
 	}
 	if err := s.removeApprover(ctx, req.Name, actor(c.Peer), "root removed it"); err != nil {
 		return nil, err
@@ -131,20 +143,21 @@ func (s *Sentinel) listApprovers() (*wire.ApproversResp, error) {
 	}
 	r := &wire.ApproversResp{Key: s.web.public}
 	for i := range all {
-		r.Approvers = append(r.Approvers, wire.Approver{Name: all[i].Name, Made: all[i].Made, By: all[i].By})
+		r.Approvers = append(r.Approvers, wire.Approver{Name: all[i].Name, Viewer: all[i].Viewer, Made: all[i].Made, By: all[i].By})
 	}
 	s.web.mu.Lock()
 	defer s.web.mu.Unlock()
 	s.web.invited.sweep(s.ledger.Now())
 	for _, v := range s.web.invited.all {
-		r.Approvers = append(r.Approvers, wire.Approver{Name: v.value.name, By: v.value.by, Invited: v.until.Time().Unix()})
+		r.Approvers = append(r.Approvers, wire.Approver{Name: v.value.name, Viewer: v.value.viewer, By: v.value.by,
+			Invited: v.until.Time().Unix()})
 	}
 	slices.SortFunc(r.Approvers, func(a, b wire.Approver) int { return strings.Compare(a.Name, b.Name) })
 	return r, nil
 }
 
 // invite makes an invitation, and takes an older one of that name back.
-func (s *Sentinel) invite(ctx context.Context, name, by string) (*wire.ApproversResp, error) {
+func (s *Sentinel) invite(ctx context.Context, name string, viewer bool, by string) (*wire.ApproversResp, error) {
 	place, _, err := s.place()
 	if err != nil {
 		return nil, err
@@ -165,11 +178,11 @@ func (s *Sentinel) invite(ctx context.Context, name, by string) (*wire.Approvers
 			"wait until they are over, or take one back: sudo doorward approver remove NAME")
 	}
 	if err := s.ledger.Record(ctx, ledger.Event{Type: "approver-invited", Actor: by, Subject: approverKey + name,
-		Details: map[string]string{"offers": offersVoid}}); err != nil {
+		Details: map[string]string{"role": role(viewer), "offers": offersVoid}}); err != nil {
 		return nil, s.ledgerError(err)
 	}
 	id, until := newMark(), now.Add(inviteFor)
-	v := invitation{name: name, by: by, code: make([]byte, 32), challenge: make([]byte, 32), user: make([]byte, 32)}
+	v := invitation{name: name, by: by, viewer: viewer, code: make([]byte, 32), challenge: make([]byte, 32), user: make([]byte, 32)}
 	for _, b := range [][]byte{v.code, v.challenge, v.user} {
 		rand.Read(b)
 	}
@@ -227,10 +240,10 @@ func (s *Sentinel) webEnrol(ctx context.Context, _ []byte, q *wire.EnrolReq) (*w
 	v := found.value
 	if len(q.Credential) == 0 {
 		r := &wire.EnrolResp{Challenge: v.challenge, RP: place.Host, User: v.user, Name: v.name}
-		r.Exclude, err = s.credentials()
+		r.Exclude, err = s.credentials(true)
 		return r, err
 	}
-	if !hmac.Equal(wire.EnrolMAC(v.code, q.Credential), q.MAC) {
+	if !hmac.Equal(approver.EnrolMAC(v.code, q.Credential), q.MAC) {
 		s.refused("sentinel", "approvals", "enrol", wire.CodeNotAllowed, "a registration that the invitation's code does not cover")
 		return nil, wire.Refuse(wire.CodeNotAllowed, "what arrived is not what a browser with the invitation's code sent",
 			"open the whole link again; if it stays so, approvals may be taken over")
@@ -243,8 +256,8 @@ func (s *Sentinel) webEnrol(ctx context.Context, _ []byte, q *wire.EnrolReq) (*w
 		return nil, err
 	}
 	row := &approverRow{Name: v.name, User: key.User, Credential: key.ID, Public: key.Public, Count: key.Count,
-		Made: s.ledger.Now().Time().Unix(), By: v.by}
-	err = s.putApprover(context.WithoutCancel(ctx), row, v.by, map[string]string{"credential": credentialSum(key.ID),
+		Made: s.ledger.Now().Time().Unix(), By: v.by, Viewer: v.viewer}
+	err = s.putApprover(context.WithoutCancel(ctx), row, v.by, map[string]string{"role": role(v.viewer), "credential": credentialSum(key.ID),
 		"public": base64.RawStdEncoding.EncodeToString(key.Public), "offers": offersVoid})
 	if err != nil {
 		return nil, err

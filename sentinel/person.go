@@ -131,7 +131,11 @@ func (s *Sentinel) decideAs(ctx context.Context, c *daemon.Call, req *wire.Decid
 ) (*wire.DecideCardResp, error) {
 	by := actor(c.Peer)
 	if !req.Approve {
-		got, err := s.ledger.Deny(ctx, req.ID, by, req.Why)
+		var got ledger.Call
+		err := s.whileApprover(c.Peer, evidence, func() (err error) {
+			got, err = s.ledger.Deny(ctx, req.ID, by, req.Why)
+			return err
+		})
 		if err != nil {
 			return nil, s.lateError(ctx, req.ID, err)
 		}
@@ -197,7 +201,11 @@ func (s *Sentinel) decideAs(ctx context.Context, c *daemon.Call, req *wire.Decid
 	if details != nil {
 		a.Details = details
 	}
-	got, err := s.ledger.Approve(ctx, a)
+	var got ledger.Call
+	err = s.whileApprover(c.Peer, evidence, func() (err error) {
+		got, err = s.ledger.Approve(ctx, a)
+		return err
+	})
 	if err != nil {
 		return nil, s.lateError(ctx, req.ID, err)
 	}

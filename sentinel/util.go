@@ -148,9 +148,12 @@ func errorCode(e *wire.Error) string {
 // ledgerError turns what the ledger says into a refusal: without a record nothing is let through.
 func (s *Sentinel) ledgerError(err error) error {
 	var se *ledger.StateError
+	var e *wire.Error
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &e):
+		return e
 	case errors.Is(err, ledger.ErrNotFound):
 		return wire.Refuse(wire.CodeNotFound, "no call or grant of that id", "")
 	case errors.As(err, &se):

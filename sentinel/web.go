@@ -12,6 +12,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -117,17 +118,36 @@ func (s *Sentinel) webVerbs() []daemon.Verb {
 	}
 }
 
-// viewer is whose session it is. It ends with its approver, also where that one is removed while it begins.
-func (s *Sentinel) viewer(session []byte) (name string, ok bool) {
+// viewer is whose session it is, and whether that one may only see. It ends with its approver, also where that one is removed while it
+// begins.
+func (s *Sentinel) viewer(session []byte) (name string, only, ok bool) {
 	s.web.mu.Lock()
 	v, ok := s.web.views.get(s.ledger.Now(), session)
 	s.web.mu.Unlock()
 	if !ok {
-		return "", false
+		return "", false, false
 	}
-	kept, ok := s.ledger.Setting(approverKey + v.value)
-	return v.value, ok && len(kept.Value) > 0
+	row, ok := s.approverNamed(v.value)
+	return v.value, row.Viewer, ok
 }
+
+// approverNamed is one approver. One that cannot be read is none.
+func (s *Sentinel) approverNamed(name string) (row approverRow, ok bool) {
+	kept, ok := s.ledger.Setting(approverKey + name)
+	if !ok || json.Unmarshal(kept.Value, &row) != nil {
+		return approverRow{}, false
+	}
+	return row, row.Name == name
+}
+
+// forViewers are the verbs of who may only see; of those that also do something, what is a look. A verb that is not here is for
+// approvers.
+var forViewers = map[string]func(q any) bool{
+	"pending": look, "show": look, "body": look, "history": look, "grants": look, "events": look,
+	"session": func(q any) bool { s, ok := q.(*wire.SessionReq); return ok && s.End == "" },
+}
+
+func look(any) bool { return true }
 
 // end takes back all that an approver of that name has, and every offer: who may decide on it was another then.
 func (w *web) end(name string) {
@@ -162,8 +182,8 @@ func (s *Sentinel) webLogin(ctx context.Context, current []byte, req *wire.Login
 	now := s.ledger.Now()
 	if len(req.Assertion) == 0 {
 		r := &wire.LoginResp{Nonce: s.web.newLogin(now), RP: place.Host}
-		if _, ok := s.viewer(current); ok { // to strangers it would say who is here
-			r.Allow, err = s.credentials()
+		if _, _, ok := s.viewer(current); ok { // to strangers it would say who is here
+			r.Allow, err = s.credentials(true)
 		}
 		return r, err
 	}
@@ -234,6 +254,9 @@ func (s *Sentinel) signer(ctx context.Context, verb string, at passkey.Place, ch
 		return nil, s.unsigned(verb, passkey.ErrKey)
 	}
 	who := &all[i]
+	if who.Viewer && verb != "login" {
+		return nil, s.unsigned(verb, errors.New("it is a viewer's, who decides nothing"))
+	}
 	n, err := a.Verify(who.key(), at, challenge)
 	if err != nil {
 		return nil, s.unsigned(verb, err)
@@ -267,7 +290,7 @@ func (s *Sentinel) webLogout(_ context.Context, session []byte, _ *wire.Empty) (
 }
 
 // webShow is one card in full. With one that waits comes what it is decided with.
-func (s *Sentinel) webShow(ctx context.Context, _ *daemon.Call, req *wire.CallRef) (*wire.Offer, error) {
+func (s *Sentinel) webShow(ctx context.Context, c *daemon.Call, req *wire.CallRef) (*wire.Offer, error) {
 	place, _, err := s.place()
 	if err != nil {
 		return nil, err
@@ -281,14 +304,16 @@ func (s *Sentinel) webShow(ctx context.Context, _ *daemon.Call, req *wire.CallRe
 	if o.Card, err = cardOf(&call); err != nil {
 		return nil, err
 	}
-	if o.Card.Became = s.became(&call); call.State != ledger.Parked {
+	o.Card.Became = s.became(&call)
+	row, ok := s.approverNamed(c.Peer.Name)
+	if o.Viewer = !ok || row.Viewer; o.Viewer || call.State != ledger.Parked {
 		return o, fitAnswer(o)
 	}
 	now := s.ledger.Now()
 	until := now.Add(offerFor)
 	o.Nonce, o.Expires = make([]byte, 32), until.Time().Unix()
 	rand.Read(o.Nonce)
-	if o.Allow, err = s.credentials(); err != nil {
+	if o.Allow, err = s.credentials(false); err != nil {
 		return nil, err
 	}
 	if err := fitAnswer(o); err != nil {

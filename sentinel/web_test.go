@@ -68,9 +68,9 @@ type browser struct {
 }
 
 // invited is what the link of an invitation has in its fragment.
-func (s *Sentinel) invited(t *testing.T, name string) (id string, code, card []byte) {
+func (s *Sentinel) invited(t *testing.T, name string, viewer ...bool) (id string, code, card []byte) {
 	t.Helper()
-	r, err := s.approvers(t.Context(), root(), &wire.ApproversReq{Op: "add", Name: name})
+	r, err := s.approvers(t.Context(), root(), &wire.ApproversReq{Op: "add", Name: name, Viewer: len(viewer) > 0})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,17 +98,17 @@ func (s *Sentinel) enrol(t *testing.T, q wire.EnrolReq) (*wire.EnrolResp, error)
 }
 
 // enrolled is the browser of a new approver, who has not signed in.
-func (s *Sentinel) enrolled(t *testing.T, name string) *browser {
+func (s *Sentinel) enrolled(t *testing.T, name string, viewer ...bool) *browser {
 	t.Helper()
 	b := &browser{t: t, s: s, key: softkey.New()}
-	id, code, card := s.invited(t, name)
+	id, code, card := s.invited(t, name, viewer...)
 	b.card = card
 	o, err := s.enrol(t, wire.EnrolReq{ID: id})
 	if err != nil || o.Name != name || o.RP != here.RP || len(o.Challenge) != 32 || len(o.User) != 32 {
 		t.Fatalf("%+v, %v", o, err)
 	}
 	c := b.key.Register(here, o.Challenge, o.User)
-	r, err := s.enrol(t, wire.EnrolReq{ID: id, Credential: c, MAC: wire.EnrolMAC(code, c)})
+	r, err := s.enrol(t, wire.EnrolReq{ID: id, Credential: c, MAC: approver.EnrolMAC(code, c)})
 	if err != nil || !r.Done {
 		t.Fatalf("%+v, %v", r, err)
 	}
@@ -116,9 +116,9 @@ func (s *Sentinel) enrolled(t *testing.T, name string) *browser {
 }
 
 // signedIn is an approver who has.
-func (s *Sentinel) signedIn(t *testing.T, name string) *browser {
+func (s *Sentinel) signedIn(t *testing.T, name string, viewer ...bool) *browser {
 	t.Helper()
-	b := s.enrolled(t, name)
+	b := s.enrolled(t, name, viewer...)
 	if r, err := b.login(); err != nil || r.Name != name || len(r.Session) != 32 {
 		t.Fatalf("%+v, %v", r, err)
 	}
@@ -692,8 +692,118 @@ func TestARemovedApprover(t *testing.T) {
 		t.Errorf("removed twice: %v", err)
 	}
 	s.enrolled(t, "ann") // another of that name
-	if _, ok := s.viewer(ann.session); ok {
+	if _, _, ok := s.viewer(ann.session); ok {
 		t.Error("the session of the one before lives again")
+	}
+}
+
+// Root takes an approver away while a decision of hers runs, which is between her signature and the writing of it: what is not written
+// then is not decided. Control: the same, without the removal.
+func TestAnApproverIsRemovedInTheMiddleOfADecision(t *testing.T) {
+	for _, removed := range []bool{true, false} {
+		s := newWard(t)
+		s.soon(t)
+		b := s.signedIn(t, "ann")
+		if _, err := s.stop(t.Context(), ada(), &wire.StopReq{Cell: "one"}); err != nil {
+			t.Fatal(err)
+		}
+		r, err := s.stop(t.Context(), ada(), &wire.StopReq{Cell: "one", Resume: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		yes, no := s.asks(t, "two"), s.asks(t, "three")
+		var once sync.Once
+		s.freezer = peerThat(t, func(*wire.Msg) any { // letting the first go on asks cells
+			once.Do(func() {
+				if !removed {
+					return
+				}
+				if _, err := s.approvers(t.Context(), root(), &wire.ApproversReq{Op: "remove", Name: "ann"}); err != nil {
+					t.Error(err)
+				}
+			})
+			return &wire.Empty{}
+		})
+		var items []wire.WebDecision
+		var expires []int64
+		for id, d := range map[string]wire.Decision{r.Widening: {Approve: true}, yes: {Approve: true}, no: {}} {
+			o := b.show(id)
+			at := len(items)
+			if id == r.Widening {
+				at = 0
+			}
+			items, expires = slices.Insert(items, at, b.item(&o, d)), slices.Insert(expires, at, o.Expires)
+		}
+		got, err := b.decide(b.signs(items, expires))
+		if err != nil || got.Outcomes[0].State != wire.StateDone {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		for _, o := range got.Outcomes[1:] {
+			if (o.Err != nil && o.Err.Code == wire.CodeNotAllowed) != removed {
+				t.Errorf("removed %t: %+v", removed, o)
+			}
+		}
+		if waits := s.stateOf(t, yes) == ledger.Parked && s.stateOf(t, no) == ledger.Parked; waits != removed {
+			t.Errorf("removed %t: they are %s and %s", removed, s.stateOf(t, yes), s.stateOf(t, no))
+		}
+	}
+}
+
+// A viewer sees, and does nothing: neither by a session, nor by the passkey in another's.
+func TestAViewer(t *testing.T) {
+	s := newWard(t)
+	s.soon(t)
+	ada, eve := s.signedIn(t, "ada"), s.signedIn(t, "eve", true)
+	id := s.asks(t, "work")
+	o := eve.show(id)
+	if o.Card.ID != id || !o.Viewer || len(o.Nonce) != 0 || len(o.Allow) != 0 {
+		t.Errorf("%+v", o)
+	}
+	if l, err := answerTo(eve, "pending", s.pending, wire.ListFrom{}); err != nil || len(l.Cards) != 1 {
+		t.Errorf("%+v, %v", l, err)
+	}
+	if _, err := answerTo(eve, "session", s.sessionVerb, wire.SessionReq{}); err != nil {
+		t.Error(err)
+	}
+	o = ada.show(id)
+	if o.Viewer || len(o.Allow) != 1 || !bytes.Equal(o.Allow[0], ada.key.ID) {
+		t.Errorf("the offer is for %d", len(o.Allow))
+	}
+	refused := func(what string, err error) {
+		t.Helper()
+		if codeOf(err) != wire.CodeNotAllowed {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	_, err := eve.decide(eve.approving(&o))
+	refused("with her session and passkey", err)
+	_, err = eve.decide(ada.approving(&o))
+	refused("an approver's assertion in her session", err)
+	_, err = eve.with(ada.session).decide(eve.approving(&o))
+	refused("her passkey in an approver's session", err)
+	_, err = answerTo(eve, "stop", s.stop, wire.StopReq{Cell: "work"})
+	refused("stop", err)
+	_, err = answerTo(eve, "revoke", s.revoke, wire.PersonRevokeReq{Cell: "work"})
+	refused("revoke", err)
+	_, err = answerTo(eve, "session", s.sessionVerb, wire.SessionReq{End: "work/s"})
+	refused("end a session", err)
+	_, err = answerTo(eve, "a verb of later", s.pending, wire.ListFrom{})
+	refused("what nobody said that a viewer may", err)
+	if s.stateOf(t, id) != ledger.Parked {
+		t.Fatalf("it is %s", s.stateOf(t, id))
+	}
+	if r, err := ada.yes(id); !done(r, err) {
+		t.Errorf("control: %+v, %v", r, err)
+	}
+	if _, err := answerTo(ada, "stop", s.stop, wire.StopReq{Cell: "work"}); err != nil {
+		t.Errorf("control: %v", err)
+	}
+	r, err := s.approvers(t.Context(), root(), &wire.ApproversReq{Op: "list"})
+	if err != nil || len(r.Approvers) != 2 || r.Approvers[0].Viewer || !r.Approvers[1].Viewer {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if text := s.details(t, ledger.EvSetting); !strings.Contains(text, `"role":"viewer"`) {
+		t.Errorf("the record: %s", text)
 	}
 }
 
@@ -859,10 +969,10 @@ func TestSessionsAreBounded(t *testing.T) {
 	if n := len(s.web.views.all); n != maxViews {
 		t.Errorf("%d sessions", n)
 	}
-	if _, ok := s.viewer(oldest); ok {
+	if _, _, ok := s.viewer(oldest); ok {
 		t.Error("the oldest lives")
 	}
-	if _, ok := s.viewer(b.session); !ok {
+	if _, _, ok := s.viewer(b.session); !ok {
 		t.Error("control: the newest does not")
 	}
 }
@@ -877,10 +987,10 @@ func TestEnrolling(t *testing.T) {
 	}
 	mine, theirs := softkey.New(), softkey.New()
 	c, other := mine.Register(here, o.Challenge, o.User), theirs.Register(here, o.Challenge, o.User)
-	mac := wire.EnrolMAC(code, c)
+	mac := approver.EnrolMAC(code, c)
 	wrong := func(lie softkey.Lie) wire.EnrolReq {
 		c := softkey.New().Register(here, o.Challenge, o.User, lie)
-		return wire.EnrolReq{ID: id, Credential: c, MAC: wire.EnrolMAC(code, c)}
+		return wire.EnrolReq{ID: id, Credential: c, MAC: approver.EnrolMAC(code, c)}
 	}
 	for name, a := range map[string]struct {
 		req  wire.EnrolReq
@@ -890,14 +1000,14 @@ func TestEnrolling(t *testing.T) {
 		"a MAC of zeros":     {wire.EnrolReq{ID: id, Credential: c, MAC: make([]byte, 32)}, wire.CodeNotAllowed},
 		"cut short":          {wire.EnrolReq{ID: id, Credential: c, MAC: mac[:16]}, wire.CodeNotAllowed},
 		"the MAC of another": {wire.EnrolReq{ID: id, Credential: other, MAC: mac}, wire.CodeNotAllowed},
-		"without the code":   {wire.EnrolReq{ID: id, Credential: other, MAC: wire.EnrolMAC(nil, other)}, wire.CodeNotAllowed},
+		"without the code":   {wire.EnrolReq{ID: id, Credential: other, MAC: approver.EnrolMAC(nil, other)}, wire.CodeNotAllowed},
 		"an id of nobody's":  {wire.EnrolReq{ID: newMark(), Credential: c, MAC: mac}, wire.CodeNotFound},
 		"no id":              {wire.EnrolReq{Credential: c, MAC: mac}, wire.CodeNotFound},
 		"another origin":     {wrong(func(m *softkey.Making) { m.Origin = "http://localhost:8441" }), wire.CodeNotAllowed},
 		"another RP":         {wrong(func(m *softkey.Making) { m.RP = "evil.example" }), wire.CodeNotAllowed},
 		"nobody verified":    {wrong(func(m *softkey.Making) { m.Flags &^= 4 }), wire.CodeNotAllowed},
 		"another challenge":  {wrong(func(m *softkey.Making) { m.Challenge = bytes.Repeat([]byte{1}, 32) }), wire.CodeNotAllowed},
-		"no registration":    {wire.EnrolReq{ID: id, Credential: []byte("{}"), MAC: wire.EnrolMAC(code, []byte("{}"))}, wire.CodeNotAllowed},
+		"no registration":    {wire.EnrolReq{ID: id, Credential: []byte("{}"), MAC: approver.EnrolMAC(code, []byte("{}"))}, wire.CodeNotAllowed},
 	} {
 		if r, err := s.enrol(t, a.req); r != nil || codeOf(err) != a.want {
 			t.Errorf("%s: %+v, %v", name, r, err)
@@ -909,7 +1019,7 @@ func TestEnrolling(t *testing.T) {
 	if r, err := s.enrol(t, wire.EnrolReq{ID: id, Credential: c, MAC: mac}); err != nil || !r.Done || r.Name != "ada" {
 		t.Fatalf("control: %+v, %v", r, err)
 	}
-	if r, err := s.enrol(t, wire.EnrolReq{ID: id, Credential: other, MAC: wire.EnrolMAC(code, other)}); r != nil || codeOf(err) != wire.CodeNotFound {
+	if r, err := s.enrol(t, wire.EnrolReq{ID: id, Credential: other, MAC: approver.EnrolMAC(code, other)}); r != nil || codeOf(err) != wire.CodeNotFound {
 		t.Errorf("used twice: %+v, %v", r, err)
 	}
 	again, second, _ := s.invited(t, "bob") // the same passkey under a second name would be one approver that looks like two
@@ -917,7 +1027,7 @@ func TestEnrolling(t *testing.T) {
 		t.Fatalf("%+v, %v", o, err)
 	}
 	c = mine.Register(here, o.Challenge, o.User)
-	if _, err := s.enrol(t, wire.EnrolReq{ID: again, Credential: c, MAC: wire.EnrolMAC(second, c)}); codeOf(err) != wire.CodeConflict {
+	if _, err := s.enrol(t, wire.EnrolReq{ID: again, Credential: c, MAC: approver.EnrolMAC(second, c)}); codeOf(err) != wire.CodeConflict {
 		t.Errorf("%v", err)
 	}
 	key := sha256.Sum256([]byte(again))
@@ -990,7 +1100,7 @@ func TestAnOlderRecordHasNoApprovers(t *testing.T) {
 	s := newWard(t)
 	b := s.signedIn(t, "ada")
 	s.compare(t.Context(), nil)
-	if _, ok := s.viewer(b.session); !ok {
+	if _, _, ok := s.viewer(b.session); !ok {
 		t.Error("control: nothing was put back, and the session ended")
 	}
 	// A row that cannot be read keeps no other from being taken back.
@@ -1004,7 +1114,7 @@ func TestAnOlderRecordHasNoApprovers(t *testing.T) {
 	if rows, err := s.approverRows(); err != nil || len(rows) != 0 {
 		t.Errorf("%+v, %v", rows, err)
 	}
-	if _, ok := s.viewer(b.session); ok {
+	if _, _, ok := s.viewer(b.session); ok {
 		t.Error("the session lives")
 	}
 	if _, err := b.login(); codeOf(err) != wire.CodeNotAllowed {
@@ -1211,7 +1321,7 @@ func TestOnlyApprovalsAsks(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	ask("logout", wire.Empty{})
-	if _, ok := s.viewer(b.session); ok {
+	if _, _, ok := s.viewer(b.session); ok {
 		t.Error("the session lives on")
 	}
 }

@@ -9,10 +9,12 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/doorward/doorward/internal/daemon"
+	"github.com/doorward/doorward/internal/peer"
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/sentinel/ledger"
 )
@@ -67,6 +69,26 @@ func (s *Sentinel) webDecide(ctx context.Context, c *daemon.Call, req *wire.WebD
 		r.Outcomes = append(r.Outcomes, wire.WebOutcome{State: got.State, Grant: got.Grant, Err: got.Err})
 	}
 	return r, nil
+}
+
+// whileApprover does f while who signed is an approver, by the passkey that signed, which stands in the evidence: between a signature
+// and the decision that it is for, root may have taken that one away. Without evidence it is a person at a terminal.
+func (s *Sentinel) whileApprover(who peer.Identity, evidence map[string]string, f func() error) error {
+	if evidence == nil {
+		return f()
+	}
+	s.web.keys.Lock()
+	defer s.web.keys.Unlock()
+	all, err := s.approverRows()
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(all, func(r approverRow) bool {
+		return r.Name == who.Name && !r.Viewer && credentialSum(r.Credential) == evidence["credential"]
+	}) {
+		return wire.Refuse(wire.CodeNotAllowed, who.Name+" may not approve any more", "somebody else has to decide")
+	}
+	return f()
 }
 
 // takeOffers takes the offer of each item, and all of them also where one is not there.

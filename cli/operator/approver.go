@@ -12,16 +12,21 @@ import (
 
 func (a *app) approverCmd() *cobra.Command {
 	c := &cobra.Command{Use: "approver", Short: "say who may decide with a passkey, in a browser"}
-	c.AddCommand(&cobra.Command{
-		Use: "list", Short: "list who may, and which invitations are open",
-		RunE: func(*cobra.Command, []string) error { return a.listApprovers() },
-	}, &cobra.Command{
+	var viewer bool
+	add := &cobra.Command{
 		Use: "add APPROVER", Short: "invite somebody, by a link that holds 15 minutes (root)",
 		Long: `Prints a link. Whoever opens it first, within 15 minutes, and registers a passkey there may decide from
 then on: give it to nobody but the one it is for. The part behind the # never leaves the browser.
-Cards that are open in a browser are to be looked at again then.`,
-		Example: "  sudo doorward approver add ada",
-		RunE:    func(_ *cobra.Command, args []string) error { return a.addApprover(args[0]) },
+Cards that are open in a browser are to be looked at again then.
+
+A viewer signs in, sees and is told, and does nothing: neither decides nor stops.`,
+		Example: "  sudo doorward approver add ada\n  sudo doorward approver add bob --viewer",
+		RunE:    func(_ *cobra.Command, args []string) error { return a.addApprover(args[0], viewer) },
+	}
+	add.Flags().BoolVar(&viewer, "viewer", false, "who may see, and not decide")
+	c.AddCommand(add, &cobra.Command{
+		Use: "list", Short: "list who may, and which invitations are open",
+		RunE: func(*cobra.Command, []string) error { return a.listApprovers() },
 	}, &cobra.Command{
 		Use: "link", Short: "print a link for a browser that has lost the card key",
 		Long: `Prints a link with the card key, by which a browser knows what Doorward answers. It lets nobody in: who opens it
@@ -35,12 +40,12 @@ prints.`,
 	return c
 }
 
-func askApprovers(op, name string) (*wire.ApproversResp, error) {
-	return ask[wire.ApproversResp](wire.PathApprove, "approvers", &wire.ApproversReq{Op: op, Name: name})
+func askApprovers(q wire.ApproversReq) (*wire.ApproversResp, error) {
+	return ask[wire.ApproversResp](wire.PathApprove, "approvers", &q)
 }
 
 func (a *app) listApprovers() error {
-	r, err := askApprovers("list", "")
+	r, err := askApprovers(wire.ApproversReq{Op: "list"})
 	if err != nil {
 		return err
 	}
@@ -52,13 +57,13 @@ func (a *app) listApprovers() error {
 		a.line("no approvers; invite one with: sudo doorward approver add NAME")
 		return nil
 	}
-	rows := [][]string{{"NAME", "SINCE", "INVITED BY"}}
+	rows := [][]string{{"NAME", "ROLE", "SINCE", "INVITED BY"}}
 	for _, p := range r.Approvers {
 		since := a.at(p.Made)
 		if p.Invited > 0 {
 			since = "invited, for " + a.left(p.Invited)
 		}
-		rows = append(rows, []string{p.Name, since, p.By})
+		rows = append(rows, []string{p.Name, role(p.Viewer), since, p.By})
 	}
 	a.table(rows)
 	return nil
@@ -70,8 +75,15 @@ func fingerprint(key []byte) string {
 	return fmt.Sprintf("% x", sum[:8])
 }
 
+func role(viewer bool) string {
+	if viewer {
+		return "viewer"
+	}
+	return "approver"
+}
+
 func (a *app) linkApprover() error {
-	r, err := askApprovers("link", "")
+	r, err := askApprovers(wire.ApproversReq{Op: "link"})
 	if err != nil {
 		return err
 	}
@@ -82,8 +94,8 @@ func (a *app) linkApprover() error {
 	return nil
 }
 
-func (a *app) addApprover(name string) error {
-	r, err := askApprovers("add", name)
+func (a *app) addApprover(name string, viewer bool) error {
+	r, err := askApprovers(wire.ApproversReq{Op: "add", Name: name, Viewer: viewer})
 	if err != nil {
 		return err
 	}
@@ -91,12 +103,13 @@ func (a *app) addApprover(name string) error {
 		return a.value(map[string]any{"name": name, "link": r.Link, "until": r.Until})
 	}
 	a.line("%s", r.Link)
-	a.note("whoever opens this first, until " + a.at(r.Until) + ", may approve as " + name + "; it is for nobody else")
+	a.note("whoever opens this first, until " + a.at(r.Until) + ", may " + map[bool]string{false: "approve", true: "look"}[viewer] + " as " + name +
+		"; it is for nobody else")
 	return nil
 }
 
 func (a *app) removeApprover(name string) error {
-	r, err := askApprovers("remove", name)
+	r, err := askApprovers(wire.ApproversReq{Op: "remove", Name: name})
 	if err != nil {
 		return err
 	}

@@ -292,7 +292,7 @@ func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 		return r, nil, nil
 	case "approvers":
 		q := read[wire.ApproversReq](m)
-		s.note("approvers %s %s", q.Op, q.Name)
+		s.note("approvers %s %s%s", q.Op, q.Name, map[bool]string{true: " viewer"}[q.Viewer])
 		r := &wire.ApproversResp{Key: []byte("a public key")}
 		switch q.Op {
 		case "link":

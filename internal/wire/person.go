@@ -216,8 +216,9 @@ type (
 	// ApproversReq: Op is list, link, add or remove. The last two are root's alone; add makes an invitation for a name that is free,
 	// link a link with the card key, for a browser that has lost it.
 	ApproversReq struct {
-		Op   string `msgpack:"o"`
-		Name string `msgpack:"n,omitempty"` // ApproverName
+		Op     string `msgpack:"o"`
+		Name   string `msgpack:"n,omitempty"` // ApproverName
+		Viewer bool   `msgpack:"v,omitempty"` // with add: who may see and not decide
 	}
 	// ApproversResp: Link, of add, makes whoever opens it first an approver, until Until. It is a secret until then; that of link is
 	// none.
@@ -227,9 +228,10 @@ type (
 		Link      string     `msgpack:"l,omitempty"`
 		Until     int64      `msgpack:"u,omitempty"` // seconds
 	}
-	// Approver is a passkey that may decide, or an invitation that nobody has taken up.
+	// Approver is a passkey that may decide or, of a viewer, only see; or an invitation that nobody has taken up.
 	Approver struct {
 		Name    string `msgpack:"n" json:"name"`
+		Viewer  bool   `msgpack:"v,omitempty" json:"viewer,omitempty"`
 		Made    int64  `msgpack:"d,omitempty" json:"made,omitempty"`    // seconds
 		By      string `msgpack:"b,omitempty" json:"by,omitempty"`      // who invited it
 		Invited int64  `msgpack:"i,omitempty" json:"invited,omitempty"` // of an invitation: when it ends, seconds

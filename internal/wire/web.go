@@ -3,7 +3,6 @@
 package wire
 
 import (
-	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
 )
@@ -46,7 +45,7 @@ type (
 		Name    string   `json:"name,omitempty"`
 	}
 	// EnrolReq registers a passkey, in two steps: without Credential it asks for the options. Code never leaves the browser: MAC is
-	// HMAC-SHA256 under it (EnrolMAC).
+	// HMAC-SHA256 under it (approver.EnrolMAC).
 	EnrolReq struct {
 		ID         string `json:"id"` // of the invitation, no secret
 		Credential []byte `json:"credential,omitempty"`
@@ -61,13 +60,14 @@ type (
 		Done      bool     `json:"done,omitempty"`
 	}
 
-	// Offer is a card to decide on, and what an assertion over it is made with.
+	// Offer is a card to decide on, and what an assertion over it is made with; a viewer gets the card alone.
 	Offer struct {
 		Card    Card     `json:"card"`
 		Nonce   []byte   `json:"nonce"`   // 32 random bytes, kept with the offer and used once
 		Expires int64    `json:"expires"` // of the offer, seconds
 		RP      string   `json:"rp"`
 		Allow   [][]byte `json:"allow"` // credential ids that may decide
+		Viewer  bool     `json:"viewer,omitempty"`
 	}
 
 	// WebDecideReq decides several cards with one assertion, each bound by itself.
@@ -106,7 +106,7 @@ const (
 	answerTag    = "doorward answer 1\x00"
 	challengeTag = "doorward challenge 1\x00"
 	loginTag     = "doorward login 1\x00"
-	enrolTag     = "doorward enrol 1\x00"
+	EnrolTag     = "doorward enrol 1\x00" // approver.EnrolMAC
 )
 
 // WebNonce is the size in bytes of a request's nonce.
@@ -151,12 +151,4 @@ func Challenge(items []WebDecision, expires []int64) [sha256.Size]byte {
 // be that of a decision.
 func LoginChallenge(nonce []byte) [sha256.Size]byte {
 	return sha256.Sum256(append([]byte(loginTag), nonce...))
-}
-
-// EnrolMAC binds a new passkey to the code of an invitation: HMAC-SHA256 over the tag and the credential's bytes as sent.
-func EnrolMAC(code, credential []byte) []byte {
-	h := hmac.New(sha256.New, code)
-	h.Write([]byte(enrolTag))
-	h.Write(credential)
-	return h.Sum(nil)
 }

@@ -9,7 +9,10 @@ const name = "doorward-card-key";
 /** kept is the key's text, or null. */
 export const kept = () => localStorage.getItem(name);
 
-export const keep = (text) => localStorage.setItem(name, text);
+export function keep(text) {
+  localStorage.setItem(name, text);
+  navigator.storage?.persist?.().catch(() => {}); // a browser that is short of space then keeps it
+}
 
 export const noKey = () => Object.assign(
   new Refused("This browser has no card key: it cannot tell what Doorward answers from what somebody else does, so it asks nothing."),

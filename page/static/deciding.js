@@ -34,7 +34,8 @@ export async function oneCard(mine, at) {
   signedIn();
   state.current = { id };
   const { line, tell } = unseen(offer.card);
-  show("Decide", card(offer.card, tell), offer.card.state === "parked" ? choices(offer, line) : "",
+  show("Decide", card(offer.card, tell), offer.card.state !== "parked" ? "" : offer.viewer ?
+    el("p", { class: "note" }, "You may look at it. Who may approve decides.") : choices(offer, line),
     el("p", {}, el("a", { href: "#pending" }, "Back to all that waits")));
 }
 

@@ -64,7 +64,7 @@ export function offered(offer, id, host) {
   const wrong = (what) => new Refused(`The signed card does not fit: ${what}. Nothing of it is shown.`);
   if (offer.card?.id !== id) throw wrong("it is another card than the one you opened");
   if (offer.rp !== host) throw wrong("it is for another page");
-  if (offer.card.state === "parked" && !(size(offer.nonce) === 32 && size(offer.card.hash) === 32 && Number.isSafeInteger(offer.expires) &&
+  if (offer.card.state === "parked" && !offer.viewer && !(size(offer.nonce) === 32 && size(offer.card.hash) === 32 && Number.isSafeInteger(offer.expires) &&
     Array.isArray(offer.allow))) throw wrong("a part of it is missing");
   return offer;
 }
@@ -96,7 +96,7 @@ export function loginChallenge(nonce) {
   return sha256(join(tag("login"), nonce));
 }
 
-/** enrolMAC is wire.EnrolMAC. */
+/** enrolMAC is approver.EnrolMAC. */
 export async function enrolMAC(code, credential) {
   const key = await crypto.subtle.importKey("raw", code, { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
   return new Uint8Array(await crypto.subtle.sign("HMAC", key, join(tag("enrol"), credential)));

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/doorward/doorward/internal/approver"
 	"github.com/doorward/doorward/internal/visible"
 	"github.com/doorward/doorward/internal/wire"
 )
@@ -179,7 +180,7 @@ func TestTheScriptsChallengesAreThoseOfWire(t *testing.T) {
 			t.Errorf("a login: %s, want %x", got, login)
 		}
 		b.call("verify.js", `return m.base64(await m.enrolMAC(m.bytes(args[0]), m.bytes(args[1])))`, &got, code, credential)
-		if got != base64.StdEncoding.EncodeToString(wire.EnrolMAC(code, credential)) {
+		if got != base64.StdEncoding.EncodeToString(approver.EnrolMAC(code, credential)) {
 			t.Errorf("an enrolment: %s", got)
 		}
 	}

@@ -156,6 +156,7 @@ type standIn struct {
 
 	mu         sync.Mutex // guards what follows
 	cards      []wire.Card
+	viewer     bool                                  // who is signed in may only see
 	alter      func(verb string, resp *wire.WebResp) // what a taken-over approvals does to an answer
 	credential [][]byte
 	offers     map[string]int64 // nonce, end
@@ -340,7 +341,7 @@ func (s *standIn) verbs() []daemon.Verb {
 				c.Challenge != base64.RawURLEncoding.EncodeToString(s.nonce) {
 				return nil, wire.Refuse(wire.CodeNotAllowed, fmt.Sprintf("%+v %v", c, err), "")
 			}
-			if string(q.MAC) != string(wire.EnrolMAC(s.code, q.Credential)) {
+			if string(q.MAC) != string(approver.EnrolMAC(s.code, q.Credential)) {
 				return nil, wire.Refuse(wire.CodeNotAllowed, "the code does not cover it", "")
 			}
 			s.credential = append(s.credential, id)
@@ -366,8 +367,8 @@ func (s *standIn) verbs() []daemon.Verb {
 			if c == nil {
 				return nil, wire.Refuse(wire.CodeNotFound, "no such call", "")
 			}
-			o := &wire.Offer{Card: *c, RP: s.place.Host}
-			if c.State == wire.StateParked {
+			o := &wire.Offer{Card: *c, RP: s.place.Host, Viewer: s.viewer}
+			if c.State == wire.StateParked && !s.viewer {
 				o.Nonce, o.Expires, o.Allow = random(), time.Now().Add(s.life).Unix(), s.credential
 				s.offers[string(o.Nonce)] = o.Expires
 			}
