@@ -144,6 +144,7 @@ func (s *Sentinel) approverNamed(name string) (row approverRow, ok bool) {
 // approvers.
 var forViewers = map[string]func(q any) bool{
 	"pending": look, "show": look, "body": look, "history": look, "grants": look, "events": look,
+	"push": look, "seen": look, // a device of one's own, and what one has seen
 	"session": func(q any) bool { s, ok := q.(*wire.SessionReq); return ok && s.End == "" },
 }
 
