@@ -257,8 +257,8 @@ func (s *Sentinel) webEnrol(ctx context.Context, _ []byte, q *wire.EnrolReq) (*w
 	}
 	row := &approverRow{Name: v.name, User: key.User, Credential: key.ID, Public: key.Public, Count: key.Count,
 		Made: s.ledger.Now().Time().Unix(), By: v.by, Viewer: v.viewer}
-	err = s.putApprover(context.WithoutCancel(ctx), row, v.by, map[string]string{"role": role(v.viewer), "credential": credentialSum(key.ID),
-		"public": base64.RawStdEncoding.EncodeToString(key.Public), "offers": offersVoid})
+	err = s.putApprover(context.WithoutCancel(ctx), row, v.by, map[string]string{"role": role(v.viewer),
+		"credential": credentialSum(key.ID), "public": base64.RawStdEncoding.EncodeToString(key.Public), "offers": offersVoid})
 	if err != nil {
 		return nil, err
 	}

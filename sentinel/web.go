@@ -143,9 +143,10 @@ func (s *Sentinel) approverNamed(name string) (row approverRow, ok bool) {
 // forViewers are the verbs of who may only see; of those that also do something, what is a look. A verb that is not here is for
 // approvers.
 var forViewers = map[string]func(q any) bool{
-	"pending": look, "show": look, "body": look, "history": look, "grants": look, "events": look,
-	"push": look, "seen": look, // a device of one's own, and what one has seen
-	"session": func(q any) bool { s, ok := q.(*wire.SessionReq); return ok && s.End == "" },
+	"pending": look, "show": look, "body": look, "history": look, "find": look, "grants": look, "accounts": look, "labels": look,
+	"events": look, "push": look, "seen": look, // of push it is a device of one's own
+	"session":  func(q any) bool { s, ok := q.(*wire.SessionReq); return ok && s.End == "" },
+	"settings": func(q any) bool { s, ok := q.(*wire.SettingsReq); return ok && len(s.Lines) == 0 },
 }
 
 func look(any) bool { return true }

@@ -787,6 +787,13 @@ func TestAViewer(t *testing.T) {
 	refused("revoke", err)
 	_, err = answerTo(eve, "session", s.sessionVerb, wire.SessionReq{End: "work/s"})
 	refused("end a session", err)
+	_, err = answerTo(eve, "settings", s.webSettings, wire.SettingsReq{Lines: []wire.SettingLine{{Connector: "demo", Value: "dont-ask"}}})
+	refused("a setting", err)
+	if _, err := answerTo(eve, "settings", s.webSettings, wire.SettingsReq{}); err != nil {
+		t.Errorf("settings: %v", err)
+	}
+	_, err = answerTo(eve, "taint", s.taint, wire.TaintReq{Cell: "work", Clear: true})
+	refused("clear a label", err)
 	_, err = answerTo(eve, "a verb of later", s.pending, wire.ListFrom{})
 	refused("what nobody said that a viewer may", err)
 	if s.stateOf(t, id) != ledger.Parked {

@@ -66,7 +66,20 @@ func (a *app) listApprovers() error {
 		rows = append(rows, []string{p.Name, role(p.Viewer), since, p.By})
 	}
 	a.table(rows)
+	if n := deciders(r.Approvers); n == 1 {
+		a.note("one passkey alone may decide; where it is lost, nobody may until root invites again: sudo doorward approver add NAME")
+	}
 	return nil
+}
+
+// deciders counts who may decide, without viewers and open invitations.
+func deciders(all []wire.Approver) (n int) {
+	for _, p := range all {
+		if !p.Viewer && p.Invited == 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // fingerprint is the beginning of a card key's SHA-256, as the page shows it.
@@ -103,8 +116,11 @@ func (a *app) addApprover(name string, viewer bool) error {
 		return a.value(map[string]any{"name": name, "link": r.Link, "until": r.Until})
 	}
 	a.line("%s", r.Link)
-	a.note("whoever opens this first, until " + a.at(r.Until) + ", may " + map[bool]string{false: "approve", true: "look"}[viewer] + " as " + name +
-		"; it is for nobody else")
+	may := "approve"
+	if viewer {
+		may = "look"
+	}
+	a.note("whoever opens this first, until " + a.at(r.Until) + ", may " + may + " as " + name + "; it is for nobody else")
 	return nil
 }
 

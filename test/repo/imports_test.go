@@ -31,7 +31,7 @@ var may = map[string][]string{
 	"internal/daemon":        {"internal/peer", "internal/secret", "internal/wire", "test: internal/peer/...", "test: test/ground"},
 	"internal/visible":       {},
 	"internal/manifest":      {"internal/wire"},
-	"internal/approver":      {},
+	"internal/approver":      {"internal/wire"},
 
 	"cli":          {"internal/wire", "internal/describe"},
 	"cli/clitest":  {"internal/wire", "internal/describe"},
