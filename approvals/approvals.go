@@ -37,6 +37,7 @@ const (
 	smallBody   = 16 << 10         // bytes, up to which a request is read before it takes a place
 	maxLarge    = 4                // larger ones that are read at once
 	maxAsked    = 32               // requests in work at once
+	maxStrange  = maxAsked / 2     // of these, on connections of which no session is known
 	maxStreams  = 32               // that wait for events at once
 	askTimeout  = 25 * time.Second // for sentinel
 	turnTimeout = 5 * time.Second  // for a place
@@ -75,7 +76,8 @@ func Run(ctx context.Context, p *daemon.Process) error {
 	debug.SetMemoryLimit(memoryGoal)
 	sentinel := &daemon.Client{Path: wire.PathSentinelWeb, Name: "sentinel", Log: p.Log}
 	events := &daemon.Client{Path: wire.PathSentinelWeb, Name: "sentinel", Log: p.Log}
-	s := &front.Server{Listener: NewCarried(ln, p.Log), Handler: New(place, sentinel, events, p.Log), Log: p.Log}
+	browsers := front.NewBounded(NewCarried(ln, p.Log), front.Conns, front.OfAddress)
+	s := &front.Server{Listener: browsers, Handler: New(place, sentinel, events, p.Log), Log: p.Log}
 	return p.Run(ctx, s.Serve, sentinel.Run, events.Run)
 }
 
@@ -88,15 +90,16 @@ type Server struct {
 	events       *daemon.Client // for what waits
 	log          *slog.Logger
 
-	asked, large, streams chan struct{} // places
-	foreign               atomic.Int64  // when one was last told of, seconds
+	asked, strange, large, streams chan struct{} // places
+	foreign                        atomic.Int64  // when one was last told of, seconds
 }
 
 // New makes the handler for a place.
 func New(place *approver.Place, sentinel, events *daemon.Client, log *slog.Logger) *Server {
 	s := &Server{host: place.APIHost(), origin: place.PageOrigin(), cookie: "doorward", secure: place.Certificate != "",
 		sentinel: sentinel, events: events, log: log,
-		asked: make(chan struct{}, maxAsked), large: make(chan struct{}, maxLarge), streams: make(chan struct{}, maxStreams)}
+		asked: make(chan struct{}, maxAsked), strange: make(chan struct{}, maxStrange),
+		large: make(chan struct{}, maxLarge), streams: make(chan struct{}, maxStreams)}
 	if s.secure { // browsers hold a cookie of such a name to Secure, Path=/ and this host alone
 		s.cookie = "__Host-doorward"
 	}
@@ -111,11 +114,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Vary", "Origin")
 	if r.Host != s.host { // a name that somebody else made point here
 		s.stranger(r, "asked as another host")
+		h.Set("Connection", "close")
 		refuse(w, http.StatusMisdirectedRequest, wire.Refuse(wire.CodeNotAllowed, "this is not "+quote(r.Host), "ask "+s.host))
 		return
 	}
 	if o := r.Header.Values("Origin"); len(o) != 1 || o[0] != s.origin {
 		s.stranger(r, "asked from another origin")
+		h.Set("Connection", "close")
 		refuse(w, http.StatusForbidden, wire.Refuse(wire.CodeNotAllowed, "only the page at "+s.origin+" may ask", "open the page"))
 		return
 	}
@@ -167,28 +172,32 @@ func (s *Server) ask(w http.ResponseWriter, r *http.Request, name string) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
 	defer cancel()
-	body, e := s.body(ctx, w, r)
+	session, open := s.session(r), slices.Contains(strangers, name)
+	if name == "logout" {
+		s.setSession(w, nil, 0) // whatever sentinel says
+	}
+	if session == nil && !open { // before a byte of the body is waited for
+		refuse(w, http.StatusUnauthorized, signIn)
+		return
+	}
+	body, e := s.body(ctx, w, r, session)
 	if e != nil {
 		refuse(w, status(e.Code), e)
 		return
 	}
-	if !take(ctx, s.asked, turnTimeout) {
+	leave, ok := s.turn(ctx)
+	if !ok {
 		refuse(w, http.StatusTooManyRequests, busy)
 		return
 	}
-	defer func() { <-s.asked }()
-	session := s.session(r)
-	if name == "logout" {
-		s.setSession(w, nil, 0) // whatever sentinel says
-	}
-	if session == nil && !slices.Contains(strangers, name) {
-		refuse(w, http.StatusUnauthorized, signIn)
-		return
-	}
+	defer leave()
 	var resp wire.WebResp
 	if err := s.sentinel.Call(ctx, name, &wire.WebReq{Session: session, Nonce: nonce, Body: body}, &resp); err != nil {
 		s.fail(w, name, err)
 		return
+	}
+	if resp.Code == "" && !open || len(resp.Session) > 0 {
+		front.Keep(front.Conn(ctx))
 	}
 	if len(resp.Session) > 0 {
 		if len(resp.Session) != sessionSize {
@@ -206,10 +215,13 @@ func (s *Server) ask(w http.ResponseWriter, r *http.Request, name string) {
 }
 
 // body reads a request. Who sends one slowly holds up nobody: a small one needs no place until it is whole, and for the few large
-// ones there are few places, which only other large ones want.
-func (s *Server) body(ctx context.Context, w http.ResponseWriter, r *http.Request) ([]byte, *wire.Error) {
+// ones there are few places, which only other large ones of somebody with a session want.
+func (s *Server) body(ctx context.Context, w http.ResponseWriter, r *http.Request, session []byte) ([]byte, *wire.Error) {
 	most := int64(smallBody)
 	if r.ContentLength < 0 || r.ContentLength > smallBody {
+		if e := s.viewer(ctx, session); e != nil {
+			return nil, e
+		}
 		if !take(ctx, s.large, turnTimeout) {
 			return nil, busy
 		}
@@ -230,6 +242,7 @@ func (s *Server) body(ctx context.Context, w http.ResponseWriter, r *http.Reques
 var (
 	signIn = wire.Refuse(wire.CodeNoSession, "nobody is signed in here", "sign in with your passkey")
 	busy   = wire.Refuse(wire.CodeTooMany, "too much is asked at once", "try again in a moment")
+	failed = wire.Refuse(wire.CodeInternal, "Doorward failed at this", "the journal says more: journalctl -u doorward-approvals")
 )
 
 // take takes a place, waiting for it at most so long.
@@ -282,7 +295,7 @@ func (s *Server) fail(w http.ResponseWriter, name string, err error) {
 		e = wire.Refuse(wire.CodeTooLarge, "that is more than can be decided at once", "decide fewer at once")
 	default:
 		s.log.Error("a request failed", daemon.KeyVerb, name, daemon.KeyErr, err.Error())
-		e = wire.Refuse(wire.CodeInternal, "Doorward failed at this", "the journal says more: journalctl -u doorward-approvals")
+		e = failed
 	}
 	refuse(w, status(e.Code), e)
 }

@@ -28,6 +28,10 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, query string) {
 		refuse(w, http.StatusBadRequest, wire.Refuse(wire.CodeUsage, err.Error(), "ask /v1/events?after=NUMBER"))
 		return
 	}
+	if e := s.viewer(r.Context(), session); e != nil {
+		refuse(w, status(e.Code), e)
+		return
+	}
 	if !take(r.Context(), s.streams, 0) {
 		refuse(w, http.StatusTooManyRequests, busy)
 		return

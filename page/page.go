@@ -74,8 +74,8 @@ func Run(ctx context.Context, p *daemon.Process) error {
 		}
 	}
 	debug.SetMemoryLimit(memoryGoal)
-	serve := &front.Server{Listener: front.Bounded(pages), TLS: secure, Handler: files, Log: p.Log}
-	carry := &Pipe{Listener: front.Bounded(api), TLS: secure, Path: wire.PathApprovalsPage, Log: p.Log}
+	serve := &front.Server{Listener: front.NewBounded(pages, front.Conns, front.OfAddress), TLS: secure, Handler: files, Log: p.Log}
+	carry := &Pipe{Listener: front.NewBounded(api, pipes, pipesOfAddress), TLS: secure, Path: wire.PathApprovalsPage, Log: p.Log}
 	return p.Run(ctx, serve.Serve, carry.Serve)
 }
 

@@ -22,9 +22,15 @@ import (
 const (
 	handshakeTimeout = 10 * time.Second
 	dialTimeout      = 5 * time.Second
-	sendTimeout      = time.Minute // for either end to take pieceSize bytes
-	lingers          = time.Second // for a browser to take the end of an answer while it still sends
+	sendTimeout      = time.Minute     // for either end to take pieceSize bytes
+	lingers          = time.Second / 4 // for a browser to take the end of an answer while it still sends
 	pieceSize        = 16 << 10
+)
+
+// Bounds on connections, above those of approvals: it knows who has a session, and so which of them gives way to another.
+const (
+	pipes          = 2 * front.Conns
+	pipesOfAddress = 4 * front.OfAddress
 )
 
 // Pipe carries the connections of the API's port to approvals: it ends TLS, says who connected, and passes bytes on without reading
@@ -88,6 +94,7 @@ func (p *Pipe) carry(ctx context.Context, c net.Conn) error {
 		}
 		browser = encrypted{t, browser}
 	}
+	front.Keep(c) // from here on approvals says how long it stays
 	dial, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	to, err := new(net.Dialer).DialContext(dial, "unix", p.Path)

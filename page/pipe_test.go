@@ -68,7 +68,7 @@ func carry(t *testing.T, secure *tls.Config) *carrying {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Pipe{Listener: front.Bounded(ln), TLS: secure, Path: path, Log: slog.New(slog.DiscardHandler)}
+	p := &Pipe{Listener: front.NewBounded(ln, front.Conns, front.OfAddress), TLS: secure, Path: path, Log: slog.New(slog.DiscardHandler)}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- p.Serve(ctx) }()
@@ -156,13 +156,18 @@ func TestTLSOfBothPorts(t *testing.T) {
 	p, secure, roots := certified(t)
 	conf := &tls.Config{RootCAs: roots, ServerName: p.Host}
 	c := carry(t, secure)
-	said := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto+" "+r.RemoteAddr) })
+	said := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if front.Conn(r.Context()) == nil {
+			t.Error("the connection of a request is not known")
+		}
+		_, _ = io.WriteString(w, r.Proto+" "+r.RemoteAddr)
+	})
 	c.serve(t, said)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &front.Server{Listener: front.Bounded(ln), TLS: secure, Handler: said, Log: slog.New(slog.DiscardHandler)}
+	s := &front.Server{Listener: front.NewBounded(ln, front.Conns, front.OfAddress), TLS: secure, Handler: said, Log: slog.New(slog.DiscardHandler)}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx) }()
@@ -267,6 +272,19 @@ func TestApprovalsSeesNobodyBeforeTLS(t *testing.T) {
 		t.Errorf("control: %d connections reached it, want 1", n)
 	}
 	silent.Close()
+}
+
+// Who connects and does not finish TLS keeps nobody of its address out.
+func TestWhoDoesNotFinishTLSGivesWay(t *testing.T) {
+	p, secure, roots := certified(t)
+	c := carry(t, secure)
+	c.serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "in") })
+	for range 2 * front.OfAddress {
+		c.dial(t)
+	}
+	if answer, _ := get(t, "https://"+c.addr+"/", "HTTP/2.0", &tls.Config{RootCAs: roots, ServerName: p.Host}); answer != "in" {
+		t.Error(answer)
+	}
 }
 
 // Either end's end is the other's, approvals that is not there closes, and all end with the daemon.

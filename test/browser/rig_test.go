@@ -93,13 +93,13 @@ func newRigAt(t *testing.T, host string) *rig {
 	one, two := &daemon.Client{Path: path, Name: "sentinel", Log: log}, &daemon.Client{Path: path, Name: "sentinel", Log: log}
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
-	forPage := &front.Server{Listener: front.Bounded(pages), Handler: files, Log: log}
+	forPage := &front.Server{Listener: front.NewBounded(pages, front.Conns, front.OfAddress), Handler: files, Log: log}
 	pipe := filepath.Join(t.TempDir(), "s")
 	carried, err := net.ListenUnix("unix", &net.UnixAddr{Name: pipe, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	forAPI := &page.Pipe{Listener: front.Bounded(api), Path: pipe, Log: log}
+	forAPI := &page.Pipe{Listener: front.NewBounded(api, front.Conns, front.OfAddress), Path: pipe, Log: log}
 	behind := &front.Server{Listener: approvals.NewCarried(peer.NewListener(carried, peertest.Daemon("page"), nil), log),
 		Handler: approvals.New(place, one, two, log), Log: log}
 	for _, serve := range []func(context.Context) error{server.Serve, forPage.Serve, forAPI.Serve, behind.Serve} {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package front is how page and approvals stand before strangers: HTTP/1.1 and 2, and bounds on everything that a stranger could
-// hold on to. Whoever reaches a port may be anybody; what an attacker can do here is use up the connections of one network address,
-// and read what is the same for all.
+// hold on to. Whoever reaches a port may be anybody; what an attacker can do here is read what is the same for all, and, by
+// connecting hundreds of times a second, keep others of the same network address from being answered.
 package front
 
 import (
@@ -15,15 +15,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
-	"sync"
 	"time"
 )
 
-// Bounds. A tunnel's people all come from 127.0.0.1, so one address has room for several browsers.
+// Bounds.
 const (
-	maxConns      = 256
-	maxOfAddress  = 32
 	maxStreams    = 8 // of one HTTP/2 connection, at once
 	maxHeader     = 16 << 10
 	headerTimeout = 10 * time.Second
@@ -54,6 +50,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     log.New(faults{s.Log}, "", 0),
 		BaseContext:                  func(net.Listener) context.Context { return ctx },
+		ConnContext:                  func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingAfter},
 		Protocols:                    new(http.Protocols),
 	}
@@ -105,80 +102,4 @@ func (f faults) Write(line []byte) (int, error) {
 		f.log.Error("net/http complains", "err", string(line))
 	}
 	return len(line), nil
-}
-
-// Bounded closes connections beyond 256, and beyond 32 of one address, before a byte of them is read.
-func Bounded(ln net.Listener) net.Listener { return &bounded{Listener: ln, of: map[netip.Prefix]int{}} }
-
-type bounded struct {
-	net.Listener
-	mu  sync.Mutex // guards what follows
-	all int
-	of  map[netip.Prefix]int
-}
-
-func (b *bounded) Accept() (net.Conn, error) {
-	for {
-		c, err := b.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		who := network(c.RemoteAddr())
-		if b.admit(who) {
-			return &conn{Conn: c, done: sync.OnceFunc(func() { b.leave(who) })}, nil
-		}
-		_ = c.Close()
-	}
-}
-
-func (b *bounded) admit(who netip.Prefix) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.all >= maxConns || b.of[who] >= maxOfAddress {
-		return false
-	}
-	b.all++
-	b.of[who]++
-	return true
-}
-
-func (b *bounded) leave(who netip.Prefix) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.all--
-	if b.of[who]--; b.of[who] == 0 {
-		delete(b.of, who)
-	}
-}
-
-// network is what counts as one address: with IPv6 the /64, all of which one host may use.
-func network(a net.Addr) netip.Prefix {
-	at, err := netip.ParseAddrPort(a.String())
-	if err != nil {
-		return netip.Prefix{} // all that have none share one allowance
-	}
-	addr, bits := at.Addr().Unmap().WithZone(""), 32
-	if addr.Is6() {
-		bits = 64
-	}
-	p, _ := addr.Prefix(bits)
-	return p
-}
-
-type conn struct {
-	net.Conn
-	done func()
-}
-
-// CloseWrite is that of TCP: what is still to be read keeps the end of an answer from being lost to a reset.
-func (c *conn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return nil
-}
-
-func (c *conn) Close() error {
-	c.done()
-	return c.Conn.Close()
 }
