@@ -4,22 +4,18 @@ package page
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/doorward/doorward/internal/approver"
+	"github.com/doorward/doorward/internal/approver/keypair"
 )
 
-const (
-	lookEvery = time.Second // at most, and only when somebody connects
-	maxPEM    = 1 << 20     // bytes of a file
-)
+const lookEvery = time.Second // at most, and only when somebody connects
 
 // Certificate is a place's, read from its files again when they have changed: whoever renews them has nobody to tell. New files
 // that are wrong, or half written, are said once and change nothing.
@@ -89,7 +85,7 @@ func (c *Certificate) look(now time.Time) {
 		return
 	}
 	c.tried = s
-	cert, err := load(c.place, now)
+	cert, err := keypair.Load(c.place, now)
 	if err != nil {
 		c.log.Error("the certificate cannot be used; an earlier one stays in use where there was one. See certificate and key of "+
 			approver.File+", and who may read those files", "err", err.Error())
@@ -99,47 +95,4 @@ func (c *Certificate) look(now time.Time) {
 		c.log.Info("the certificate is a new one", "until", cert.Leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
 	c.cert = cert
-}
-
-func load(place *approver.Place, now time.Time) (*tls.Certificate, error) {
-	chain, err := read(place.Certificate)
-	if err != nil {
-		return nil, err
-	}
-	key, err := read(place.Key)
-	if err != nil {
-		return nil, err
-	}
-	cert, err := tls.X509KeyPair(chain, key)
-	if err != nil {
-		return nil, fmt.Errorf("read %s and %s: %w", place.Certificate, place.Key, err)
-	}
-	if cert.Leaf == nil { // GODEBUG only
-		if cert.Leaf, err = x509.ParseCertificate(cert.Certificate[0]); err != nil {
-			return nil, err
-		}
-	}
-	if err := cert.Leaf.VerifyHostname(place.Host); err != nil {
-		return nil, fmt.Errorf("%s is for others: %w", place.Certificate, err)
-	}
-	if now.After(cert.Leaf.NotAfter) {
-		return nil, fmt.Errorf("%s ended %s; renew it", place.Certificate, cert.Leaf.NotAfter.UTC().Format(time.RFC3339))
-	}
-	return &cert, nil
-}
-
-func read(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxPEM+1))
-	if err == nil && len(b) > maxPEM {
-		err = fmt.Errorf("longer than %d bytes", maxPEM)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
-	}
-	return b, nil
 }

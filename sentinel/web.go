@@ -166,7 +166,7 @@ func (s *Sentinel) place() (*approver.Place, passkey.Place, error) {
 	switch {
 	case errors.Is(err, approver.ErrNone):
 		return nil, passkey.Place{}, wire.Refuse(wire.CodeNotConfigured, "no place for approvals is set up",
-			"root writes "+approver.File+" beside limits.toml, see docs/protocol.md")
+			"root does it by: sudo doorward approver setup")
 	case err != nil:
 		s.log.Error("no passkey counts", "err", err.Error())
 		return nil, passkey.Place{}, wire.Refuse(wire.CodeNotConfigured, approver.File+" cannot be read",

@@ -3,6 +3,7 @@
 package operator
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -12,19 +13,21 @@ import (
 
 func (a *app) approverCmd() *cobra.Command {
 	c := &cobra.Command{Use: "approver", Short: "say who may decide with a passkey, in a browser"}
-	var viewer bool
+	var viewer, wait bool
 	add := &cobra.Command{
 		Use: "add APPROVER", Short: "invite somebody, by a link that holds 15 minutes (root)",
-		Long: `Prints a link. Whoever opens it first, within 15 minutes, and registers a passkey there may decide from
-then on: give it to nobody but the one it is for. The part behind the # never leaves the browser.
-Cards that are open in a browser are to be looked at again then.
+		Long: `Prints a link, at a terminal as a QR code too. Whoever opens it first, within 15 minutes, and registers a
+passkey there may decide from then on: give it to nobody but the one it is for. The part behind the #
+never leaves the browser. Cards that are open in a browser are to be looked at again then. --wait
+waits until the passkey is registered, or the link is over.
 
 A viewer signs in, sees and is told, and does nothing: neither decides nor stops.`,
 		Example: "  sudo doorward approver add ada\n  sudo doorward approver add bob --viewer",
-		RunE:    func(_ *cobra.Command, args []string) error { return a.addApprover(args[0], viewer) },
+		RunE:    func(c *cobra.Command, args []string) error { return a.addApprover(c.Context(), args[0], viewer, wait) },
 	}
 	add.Flags().BoolVar(&viewer, "viewer", false, "who may see, and not decide")
-	c.AddCommand(add, &cobra.Command{
+	add.Flags().BoolVar(&wait, "wait", false, "wait until the passkey is registered")
+	c.AddCommand(a.approverSetupCmd(), add, &cobra.Command{
 		Use: "list", Short: "list who may, and which invitations are open",
 		RunE: func(*cobra.Command, []string) error { return a.listApprovers() },
 	}, &cobra.Command{
@@ -107,7 +110,7 @@ func (a *app) linkApprover() error {
 	return nil
 }
 
-func (a *app) addApprover(name string, viewer bool) error {
+func (a *app) addApprover(ctx context.Context, name string, viewer, wait bool) error {
 	r, err := askApprovers(wire.ApproversReq{Op: "add", Name: name, Viewer: viewer})
 	if err != nil {
 		return err
@@ -116,12 +119,18 @@ func (a *app) addApprover(name string, viewer bool) error {
 		return a.value(map[string]any{"name": name, "link": r.Link, "until": r.Until})
 	}
 	a.line("%s", r.Link)
+	if err := a.showCode(r.Link); err != nil {
+		return err
+	}
 	may := "approve"
 	if viewer {
 		may = "look"
 	}
 	a.note("whoever opens this first, until " + a.at(r.Until) + ", may " + may + " as " + name + "; it is for nobody else")
-	return nil
+	if !wait {
+		return nil
+	}
+	return a.awaitPasskey(ctx, name, r.Until)
 }
 
 func (a *app) removeApprover(name string) error {

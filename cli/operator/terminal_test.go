@@ -237,3 +237,44 @@ func TestASCIIJSONHasNothingElse(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// An invitation at a terminal is a QR code too, and with --wait the command says when it was taken, or that it was not.
+func TestAnInvitationAtATerminal(t *testing.T) {
+	if !clitest.Ground() {
+		t.Skip("host ground skipped: needs root and a mount namespace")
+	}
+	put := func(dir, name, body string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name+".new"), []byte(body), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(dir, name+".new"), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		then string // what sentinel lists from then on
+		code int
+		want string
+	}{
+		"taken": {`[{"name":"ada","made":1900000000,"by":"person:0"}]`, 0, "ada has registered a passkey"},
+		"over":  {`[{"name":"eve","made":1900000000,"by":"person:0"}]`, 5, "nobody registered a passkey in time"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			put(dir, "does", "approvers list.json\n")
+			put(dir, "list.json", `[{"name":"ada","invited":4000000000,"by":"person:0"}]`)
+			s := &sham{Script: clitest.Script{Dir: dir}}
+			clitest.ServeTest(t, s.Script, "approve/sock", s.sentinel)
+			seen, code := atTerminal(t, dir, "waiting for the passkey of ada", "", func(before string) {
+				if !strings.Contains(before, "https://ward.example.org:8440/#enrol=i1") || !strings.Contains(before, "▀") {
+					t.Errorf("no link, or no code of it:\n%s", before)
+				}
+				put(dir, "list.json", c.then)
+			}, "approver", "add", "ada", "--wait")
+			if code != c.code || !strings.Contains(seen, c.want) {
+				t.Errorf("exit code %d:\n%s", code, seen)
+			}
+		})
+	}
+}

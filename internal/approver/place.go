@@ -28,15 +28,15 @@ const maxFile = 64 << 10 // bytes
 // take both for a secure context, and find them on their own machine (RFC 6761, 6.3). Passkeys and cookies of localhost itself are
 // those of everything on it, of any port; a name below it is Doorward's own.
 type Place struct {
-	Host        string `toml:"host"`        // a DNS name, lower case, without a final dot
-	Page        uint16 `toml:"page"`        // port of the static files
-	API         uint16 `toml:"api"`         // port of approvals
-	Certificate string `toml:"certificate"` // file, PEM, leaf first
-	Key         string `toml:"key"`         // file, PEM
+	Host        string `toml:"host"`                  // a DNS name, lower case, without a final dot
+	Page        uint16 `toml:"page"`                  // port of the static files
+	API         uint16 `toml:"api"`                   // port of approvals
+	Certificate string `toml:"certificate,omitempty"` // file, PEM, leaf first
+	Key         string `toml:"key,omitempty"`         // file, PEM
 }
 
 // ErrNone says that no place was set up.
-var ErrNone = errors.New("no place for approvals is set up; root writes " + File + " beside limits.toml, see docs/protocol.md")
+var ErrNone = errors.New("no place for approvals is set up; root does it by: sudo doorward approver setup")
 
 // Load reads File of dir. A key that is not known is an error: a typo must not weaken.
 func Load(dir string) (*Place, error) {

@@ -35,10 +35,11 @@ var may = map[string][]string{
 
 	"cli":          {"internal/wire", "internal/describe"},
 	"cli/clitest":  {"internal/wire", "internal/describe"},
-	"cli/operator": {"cli/operator/machine", "cli/setup", "internal/wire", "internal/describe", "internal/leaks", "internal/visible"},
+	"cli/operator": {"cli/operator/machine", "cli/origin", "cli/setup", "internal/approver", "internal/wire", "internal/describe", "internal/leaks", "internal/visible"},
 	// What runs where is held against what package peer takes for whom.
 	"cli/operator/machine": {"internal/peer", "internal/wire"},
 	"cli/setup":            {"internal/wire", "test: sentinel/policy"},
+	"cli/origin":           {"internal/approver", "internal/approver/keypair", "internal/wire", "test: internal/approver/front", "test: page"},
 
 	"authd": {"authd/grants", "authd/store", "authd/surrogate", "internal/daemon", "internal/peer", "internal/wire",
 		"test: internal/leaks"},
@@ -80,10 +81,11 @@ var may = map[string][]string{
 	"cells/trust": {},
 
 	// sentinel reads where the page is, and links nothing that listens.
-	"internal/approver/front": {"internal/approver"},
+	"internal/approver/front":   {"internal/approver"},
+	"internal/approver/keypair": {"internal/approver"},
 	"approvals": {"internal/approver", "internal/approver/front", "internal/daemon", "internal/peer", "internal/wire",
 		"test: internal/peer/..."},
-	"page": {"internal/approver", "internal/approver/front", "internal/daemon", "internal/wire"},
+	"page": {"internal/approver", "internal/approver/front", "internal/approver/keypair", "internal/daemon", "internal/wire"},
 
 	"bpf":              {},
 	"cellnet":          {"bpf", "cellnet/openers", "internal/peer", "internal/wire", "test: cellnet/...", "test: test/ground"},
