@@ -132,7 +132,7 @@ var protocols = map[string]func(*http.Protocols){"HTTP/1.1": func(x *http.Protoc
 // get asks by one protocol, and returns what was answered, and from where it was asked.
 func get(t *testing.T, url, proto string, conf *tls.Config) (answer, where string) {
 	t.Helper()
-	tr := &http.Transport{TLSClientConfig: conf, Protocols: new(http.Protocols)}
+	tr := &http.Transport{TLSClientConfig: conf.Clone(), Protocols: new(http.Protocols)} // which it changes
 	tr.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, network, addr)
 		if err == nil {
