@@ -232,7 +232,7 @@ func (a *app) inviteFirst(ctx context.Context, f *placeFlags, have []wire.Approv
 		a.line("nobody may decide there yet: sudo doorward approver add NAME")
 		return nil
 	}
-	return a.addApprover(ctx, name, a.terminal())
+	return a.addApprover(ctx, name, false, a.terminal())
 }
 
 func orNobody(name string) string {
