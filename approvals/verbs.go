@@ -13,8 +13,8 @@ import (
 // strangers are the verbs that are carried without a session, verbs all others but events, which waits.
 var (
 	strangers = []string{"login", "logout", "enrol"}
-	verbs     = []string{"pending", "show", "body", "decide", "history", "grants", "revoke", "stop", "session", "push", "seen",
-		"accounts", "settings", "labels", "taint", "find"}
+	verbs     = []string{"pending", "show", "body", "edit", "decide", "history", "grants", "revoke", "stop", "session", "push",
+		"seen", "accounts", "settings", "labels", "taint", "find"}
 )
 
 func known(verb string) bool { return slices.Contains(strangers, verb) || slices.Contains(verbs, verb) }

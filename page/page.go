@@ -20,6 +20,7 @@ import (
 	"net/http"
 	"path"
 	"runtime/debug"
+	"slices"
 	"strconv"
 
 	"github.com/doorward/doorward/internal/approver"
@@ -31,8 +32,14 @@ import (
 // memoryGoal, in bytes, is below MemoryMax= of the unit: with all connections in use the collector works, and the kernel does not.
 const memoryGoal = 144 << 20
 
-// MaxAll bounds all files together in bytes: what a first view loads.
-const MaxAll = 100 << 10
+// Bounds in bytes: of what a first view loads, and of all files together.
+const (
+	MaxFirst = 100 << 10
+	MaxAll   = 160 << 10
+)
+
+// later are the files that a first view does not load: what a person presses loads them, or the system that installs the page.
+var later = []string{"diff.js", "edit.js", "icon-512.png", "sw.js"}
 
 //go:embed static
 var static embed.FS
@@ -98,7 +105,7 @@ func New(place *approver.Place) (*Files, error) {
 	if err != nil {
 		return nil, err
 	}
-	size := 0
+	size, first := 0, 0
 	for _, n := range names {
 		b, err := static.ReadFile("static/" + n.Name())
 		if err != nil {
@@ -116,9 +123,12 @@ func New(place *approver.Place) (*Files, error) {
 		sum := sha256.Sum256(b)
 		f.all[at] = file{b, kind, `"` + base64.RawURLEncoding.EncodeToString(sum[:18]) + `"`}
 		size += len(b)
+		if !slices.Contains(later, n.Name()) {
+			first += len(b)
+		}
 	}
-	if size > MaxAll {
-		return nil, fmt.Errorf("the files have %d bytes together, at most %d", size, MaxAll)
+	if first > MaxFirst || size > MaxAll {
+		return nil, fmt.Errorf("a first view has %d bytes, at most %d, and all files %d, at most %d", first, MaxFirst, size, MaxAll)
 	}
 	return f, nil
 }

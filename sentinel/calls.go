@@ -147,7 +147,11 @@ func stateError(c *ledger.Call) *wire.Error {
 	case ledger.Expired:
 		return wire.Refuse(wire.CodeExpired, "nobody decided in time; it did not run", "ask again if it is still wanted")
 	case ledger.Revoked:
-		return wire.Refuse(wire.CodeRevoked, orElse(why, "it was taken back; it did not run"), "")
+		next := ""
+		if c.Successor != "" {
+			next = "do not ask again; collect what became of it with: connector result " + c.Successor
+		}
+		return wire.Refuse(wire.CodeRevoked, orElse(why, "it was taken back; it did not run"), next)
 	case ledger.Unknown:
 		return wire.Refuse(wire.CodeUnknown, orElse(why, "it may have run"),
 			"look at the vendor's side before repeating it; connector result "+c.ID+" tells if it is settled")

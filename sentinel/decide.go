@@ -55,8 +55,9 @@ type judged struct {
 	entries  []wire.Entry
 	facts    policy.Call
 	decision policy.Decision
-	counted  bool // it is one of Sentinel.judging
-	silent   bool // a settlement's own read: its answer does not reach the cell, so its labels do not either
+	counted  bool            // it is one of Sentinel.judging
+	was      describe.Values // of the call that a person changed into this one; nil for a cell's own
+	silent   bool            // a settlement's own read: its answer does not reach the cell, so its labels do not either
 }
 
 // decide answers the cell: may this call run? Deny and ask are durable before their answer, so is an allowed write; an
@@ -146,42 +147,50 @@ func (s *Sentinel) judgeSilent(ctx context.Context, who peer.Identity, f *wire.F
 // understand is judge without the policy.
 func (s *Sentinel) understand(ctx context.Context, who peer.Identity, f *wire.Frame, files []*os.File) (*judged, error) {
 	j := &judged{caller: who, frame: *f, files: files, mark: newMark()}
-	if err := s.named(j); err != nil {
+	if err := s.read(ctx, j); err != nil {
 		return nil, err
 	}
-	vendor := j.vendor
+	return j, nil
+}
+
+// read fills j by its frame.
+func (s *Sentinel) read(ctx context.Context, j *judged) error {
+	if err := s.named(j); err != nil {
+		return err
+	}
+	f, vendor := &j.frame, j.vendor
 	if s.policy.Load().Off(vendor.Vendor, f.Method) {
-		return nil, unknownMethod(j)
+		return unknownMethod(j)
 	}
 	var err error
 	if j.values, err = j.method.Decode(f); err != nil {
-		return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "connector describe "+vendor.Vendor+" "+f.Method)
+		return wire.Refuse(wire.CodeBadArgument, err.Error(), "connector describe "+vendor.Vendor+" "+f.Method)
 	}
-	done := s.turn(who.Name)
-	err = checkFiles(f, files)
+	done := s.turn(j.caller.Name)
+	err = checkFiles(f, j.files)
 	done()
 	if err != nil {
-		return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "")
+		return wire.Refuse(wire.CodeBadArgument, err.Error(), "")
 	}
 	if j.account, err = s.account(vendor.Vendor, f.Account); err != nil {
-		return nil, err
+		return err
 	}
 	if p := j.method.Prepare; p != nil {
 		if p.NeedsBase(j.values) {
 			if err := s.readBase(ctx, j); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		if err := s.prepare(ctx, j); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	call := &describe.Call{Values: j.values, Files: f.Files, Base: j.account.Base, Also: j.account.Also, Mark: j.mark,
 		ETag: j.etag, Prepared: wire.Sum(j.body)}
 	if j.entries, err = j.method.Fill(call); err != nil {
-		return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "")
+		return wire.Refuse(wire.CodeBadArgument, err.Error(), "")
 	}
-	return j, nil
+	return nil
 }
 
 // named finds the connector and the method that a frame names.
@@ -481,10 +490,16 @@ func baseRefused(base *judged, d *policy.Decision) error {
 }
 
 // readBase has the vendor's copy read that a prepared body builds on. The read is the caller's own: it is judged,
-// recorded and labelled like one that the cell asked for.
+// recorded and labelled like one that the cell asked for. For what a person changed it is done once more: the cell has had that read.
 func (s *Sentinel) readBase(ctx context.Context, j *judged) error {
 	f := baseFrame(j)
-	read, err := s.judge(ctx, j.caller, &f, nil)
+	var read *judged
+	var err error
+	if j.was == nil {
+		read, err = s.judge(ctx, j.caller, &f, nil)
+	} else if err = j.sameBase(); err == nil {
+		read, err = s.judgeSilent(ctx, j.caller, &f)
+	}
 	defer s.judgedRead(read)
 	if err != nil {
 		return fmt.Errorf("read what the call builds on: %w", err)

@@ -55,17 +55,21 @@ type web struct {
 	keys  sync.Mutex // held from reading who may decide, or a passkey's counter, to writing it
 	rules sync.Mutex // held from reading the policy to changing it
 
+	editing sync.Mutex // held while a change is prepared
+
 	mu      sync.Mutex          // guards what follows
 	views   passing[string]     // sessions: the approver's name, by the cookie
 	offers  passing[offer]      // by nonce
+	drafts  passing[*draft]     // by nonce of the offer
 	logins  passing[struct{}]   // nonces that have begun a session
 	invited passing[invitation] // by id
 }
 
 // offer is a card that was shown to be decided on.
 type offer struct {
-	card string // its call
-	hash []byte
+	card  string // its call
+	hash  []byte
+	edits []byte // of a draft's: the approval of the card whose place it takes
 }
 
 // newWeb has the card key made from the seed of the checkpoint key. A key of its own in the ledger's directory would be in each copy
@@ -73,7 +77,8 @@ type offer struct {
 // sentinel's unit alone gets, it is the same after the state was put back, so browsers go on knowing it, and nobody has to set it up.
 func newWeb(seed []byte) (*web, error) {
 	w := &web{login: make([]byte, 32), views: passing[string]{most: maxViews}, offers: passing[offer]{most: maxOffers},
-		logins: passing[struct{}]{most: maxLogins}, invited: passing[invitation]{most: maxInvited}}
+		drafts: passing[*draft]{most: maxDrafts}, logins: passing[struct{}]{most: maxLogins},
+		invited: passing[invitation]{most: maxInvited}}
 	rand.Read(w.login)
 	for i := 0; w.card == nil; i++ {
 		raw, err := hkdf.Key(sha256.New, seed, nil, fmt.Sprintf("doorward card key v1 %d", i), 32)
@@ -101,6 +106,7 @@ func (s *Sentinel) webVerbs() []daemon.Verb {
 		daemon.On("pending", approvals, viewed(s, s.pending)),
 		daemon.On("show", approvals, viewed(s, s.webShow)),
 		daemon.On("body", approvals, viewed(s, s.webBody)),
+		daemon.On("edit", approvals, viewed(s, s.webEdit)),
 		daemon.On("decide", approvals, viewed(s, s.webDecide)),
 		daemon.On("grants", approvals, viewed(s, s.grantsVerb)),
 		daemon.On("revoke", approvals, viewed(s, s.revoke)),
@@ -158,6 +164,7 @@ func (w *web) end(name string) {
 	w.views.drop(func(of string) bool { return of == name })
 	w.invited.drop(func(v invitation) bool { return v.name == name })
 	w.offers.drop(func(offer) bool { return true })
+	w.drafts.drop(func(*draft) bool { return true })
 }
 
 // place is where passkeys count, as root set it up. It is read each time: it is seldom asked for, and a restart would end sessions.
@@ -323,7 +330,7 @@ func (s *Sentinel) webShow(ctx context.Context, c *daemon.Call, req *wire.CallRe
 	}
 	s.web.mu.Lock()
 	defer s.web.mu.Unlock()
-	s.web.offers.put(now, o.Nonce, offer{call.ID, o.Card.Hash}, until)
+	s.web.offers.put(now, o.Nonce, offer{card: call.ID, hash: o.Card.Hash}, until)
 	return o, nil
 }
 

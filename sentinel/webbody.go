@@ -19,7 +19,21 @@ const maxPart = 512 << 10
 // webBody is a part of a body that a card does not show whole. Only what a card that waits names by its digest can be asked for: the
 // spool has answers of vendors too, which are the cell's.
 func (s *Sentinel) webBody(ctx context.Context, _ *daemon.Call, req *wire.BodyReq) (*wire.BodyResp, error) {
-	call, err := s.ledger.Call(ctx, req.Call)
+	from := func(b []byte) (*wire.BodyResp, error) {
+		if req.From < 0 || req.From > int64(len(b)) {
+			return nil, wire.Refuse(wire.CodeBadArgument, fmt.Sprintf("byte %d of %d", req.From, len(b)), "")
+		}
+		b = b[req.From:]
+		return &wire.BodyResp{Data: b[:min(maxPart, len(b))]}, nil
+	}
+	id := req.Call
+	if d := s.draftOf(id); d != nil {
+		if b, ok := d.content(req.SHA256); ok {
+			return from(b)
+		}
+		id = d.old // whose files it has
+	}
+	call, err := s.ledger.Call(ctx, id)
 	if err != nil {
 		return nil, s.ledgerError(err)
 	}

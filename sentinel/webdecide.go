@@ -33,7 +33,7 @@ func (s *Sentinel) webDecide(ctx context.Context, c *daemon.Call, req *wire.WebD
 	if n := len(req.Items); n == 0 || n > maxItems {
 		return nil, wire.Refuse(wire.CodeTooMany, fmt.Sprintf("%d decisions at once; 1 to %d can be taken", n, maxItems), "")
 	}
-	offers, ok := s.web.takeOffers(s.ledger.Now(), req.Items)
+	offers, drafts, ok := s.web.takeOffers(s.ledger.Now(), req.Items)
 	if !ok {
 		s.refused("sentinel", "approvals", "decide", wire.CodeExpired, "an offer that is over, was used, or was taken back")
 		return nil, wire.Refuse(wire.CodeExpired, "what was shown may not be decided on any more; it holds 5 minutes, and counts once",
@@ -60,8 +60,14 @@ func (s *Sentinel) webDecide(ctx context.Context, c *daemon.Call, req *wire.WebD
 	c.Peer = byPasskey(who.Name)
 	signed, r := wire.Signed(req.Items, expires), new(wire.WebDecided)
 	for i, d := range decisions {
+		proof := evidence(who, &req.Items[i], signed, req.Assertion)
 		card := &wire.DecideCardReq{ID: req.Items[i].ID, Hash: d.Hash, Approve: d.Approve, Grant: d.Grant, Why: d.Why, Stop: d.Stop}
-		got, err := s.decideAs(ctx, c, card, evidence(who, &req.Items[i], signed, req.Assertion))
+		var got *wire.DecideCardResp
+		if offers[i].value.edits == nil {
+			got, err = s.decideAs(ctx, c, card, proof)
+		} else {
+			got, err = s.decideEdit(ctx, c, drafts[i], d, proof)
+		}
 		if err != nil {
 			r.Outcomes = append(r.Outcomes, wire.WebOutcome{Err: asError(s.log, err)})
 			continue
@@ -91,16 +97,17 @@ func (s *Sentinel) whileApprover(who peer.Identity, evidence map[string]string, 
 	return f()
 }
 
-// takeOffers takes the offer of each item, and all of them also where one is not there.
-func (w *web) takeOffers(now ledger.Moment, items []wire.WebDecision) (out []passed[offer], ok bool) {
+// takeOffers takes the offer of each item, with its draft where it has one, and all of them also where one is not there.
+func (w *web) takeOffers(now ledger.Moment, items []wire.WebDecision) (out []passed[offer], drafts []*draft, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	ok = true
 	for i := range items {
 		o, found := w.offers.take(now, items[i].Nonce)
-		out, ok = append(out, o), ok && found
+		d, _ := w.drafts.take(now, items[i].Nonce)
+		out, drafts, ok = append(out, o), append(drafts, d.value), ok && found
 	}
-	return out, ok
+	return out, drafts, ok
 }
 
 // readDecision reads a decision's text and holds it to the card that was shown. No key may be unknown, or stand twice: two readers
@@ -117,6 +124,8 @@ func readDecision(item *wire.WebDecision, shown *offer) (*wire.Decision, error) 
 	case item.ID != shown.card || len(d.Hash) == 0 || !bytes.Equal(d.Hash, shown.hash):
 		return nil, wire.Refuse(wire.CodeConflict, "a decision is about another card than the one that was shown",
 			"look at the cards again")
+	case !bytes.Equal(d.Edits, shown.edits):
+		return nil, wire.Refuse(wire.CodeConflict, "a decision says of a change that it is none, or of another", "look at the cards again")
 	case d.Approve && d.Stop, !d.Approve && d.Grant != nil:
 		return nil, wire.Refuse(wire.CodeBadArgument, "a decision says yes and no at once", "load the page again")
 	}

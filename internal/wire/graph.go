@@ -52,8 +52,8 @@ func Graph() []Edge {
 		{"cells", "sentinel", "sentinel/cells/sock", "sentinel-cells", []string{"session", "canary"}, nil, 0o660},
 		{"page", "approvals", "approvals/page/sock", "approvals-page", []string{"HTTP/1.1", "HTTP/2"}, nil, 0o660},
 		{"approvals", "sentinel", "sentinel/web/sock", "sentinel-web",
-			[]string{"login", "logout", "enrol", "pending", "show", "body", "decide", "grants", "revoke", "stop", "session", "history",
-				"events", "push", "seen", "accounts", "settings", "labels", "taint", "find"},
+			[]string{"login", "logout", "enrol", "pending", "show", "body", "edit", "decide", "grants", "revoke", "stop", "session",
+				"history", "events", "push", "seen", "accounts", "settings", "labels", "taint", "find"},
 			nil, 0o660},
 	}
 }

@@ -68,6 +68,7 @@ type (
 		RP      string   `json:"rp"`
 		Allow   [][]byte `json:"allow"` // credential ids that may decide
 		Viewer  bool     `json:"viewer,omitempty"`
+		Edits   *Edits   `json:"edits,omitempty"`
 	}
 
 	// WebDecideReq decides several cards with one assertion, each bound by itself.
@@ -88,6 +89,8 @@ type (
 		Grant   *Grant `json:"grant,omitempty"`
 		Stop    bool   `json:"stop,omitempty"`
 		Why     string `json:"why,omitempty"`
+		// Edits is the hash of the card whose place this one takes (Offer.Edits); absent where it takes none.
+		Edits []byte `json:"edits,omitempty"`
 	}
 	// WebDecided has an outcome for each item, in order.
 	WebDecided struct {

@@ -11,6 +11,7 @@ import * as passkey from "/passkey.js";
 import { past } from "/past.js";
 import { notices } from "/push.js";
 import { rules, sites } from "/rules.js";
+import { several } from "/several.js";
 import { Refused, base64, bytes, loginChallenge } from "/verify.js";
 import { button, el, heading, shown } from "/view.js";
 import { accounts, cells, grants, sessions, stop } from "/views.js";
@@ -75,7 +76,7 @@ async function signOut() {
   say(told);
 }
 
-const views = { pending: (mine) => pendingList(mine), card: oneCard, history: past, grants, rules, sites, accounts, cells, sessions, stop, notices };
+const views = { pending: (mine) => pendingList(mine), card: oneCard, review: several, history: past, grants, rules, sites, accounts, cells, sessions, stop, notices };
 
 // On a phone only some of the views have a place in the bar; the rest opens over it.
 const more = document.getElementById("more");

@@ -7,6 +7,7 @@ import { Refused, base64, bytes, equal, join, sha256 } from "/verify.js";
 import { button, el, hex, shown, size, warned, whole } from "/view.js";
 
 const most = 8 << 20; // bytes that are opened here
+export const short = 256 << 10; // bytes of a text that can be changed, and is compared, whole
 const piece = 64 << 10; // characters shown at a time, in so many lines: the page stays quick whatever is in it
 const lines = 1000;
 
@@ -24,6 +25,23 @@ export async function fetched(id, b) {
   const all = join(...parts);
   if (!equal(await sha256(all), sum)) throw other();
   return all;
+}
+
+/** filled has the texts of a card whole that are cut and not long: then they can be changed, and compared. */
+export async function filled(id, card) {
+  for (const b of card.bodies || []) {
+    if (!b.cut || b.binary || b.size > short) continue;
+    const text = asText(await fetched(id, b));
+    if (text !== null) Object.assign(b, { text, cut: false });
+  }
+}
+
+function asText(data) {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(data);
+  } catch {
+    return null;
+  }
 }
 
 const other = () => new Refused("What arrived is not the content of the card. Somebody may have changed it on the way. Nothing of it is shown.");
@@ -96,12 +114,8 @@ export function body(id, b, seen) {
     use(data);
   });
   const open = () => all((data) => {
-    let whole;
-    try {
-      whole = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(data);
-    } catch {
-      throw new Refused("Not all of it is text. Save it as a file to look at it.");
-    }
+    const whole = asText(data);
+    if (whole === null) throw new Refused("Not all of it is text. Save it as a file to look at it.");
     cut.replaceChildren();
     text.replaceChildren(pieces(whole, read));
     say("It is what the card has the digest of.");

@@ -9,22 +9,34 @@ const reach = (r) => ({ "": "Only you see it.", none: "Only you see it.", people
 const kinds = { read: "It reads.", write: "It changes something.", destructive: "It deletes something." };
 const rows = (pairs, kind) => el("dl", { class: kind }, pairs.map(([k, v]) => [el("dt", {}, k), el("dd", {}, v)]).flat());
 
+/** foremost are the fields that say what a card is about, of one without recipient, amount or destination all. */
+export function foremost(c) {
+  const main = (c.fields || []).filter((f) => f.main);
+  return rows((main.length ? main : c.fields || []).map(field), main.length ? "first" : undefined);
+}
+
+export const firstTimes = (c) => (c.facts || []).filter(isFirst).map((f) => el("p", { class: "warn" }, el("strong", {}, shown(f))));
+export const effect = (c) => (c.kind === "call" ? el("p", {}, kinds[c.class] || "", " ", reach(c.reach)) : "");
+const isFirst = (f) => f.startsWith("first time");
+
 const field = (f) => [shown(f.label), (f.values || []).map((v) => [/\n/.test(v) ? whole(v) : el("div", {}, shown(v)), warned(v)]).flat()];
 
-/** card is what a person decides on, of an offer that verify.js has opened. seen is called when all of a body was. */
-export function card(c, seen) {
+/**
+ * card is what a person decides on, of an offer that verify.js has opened. seen is called when all of a body was; part is set
+ * where it stands below a heading of its own.
+ */
+export function card(c, seen, part) {
   const main = (c.fields || []).filter((f) => f.main);
   const others = (c.fields || []).filter((f) => !f.main);
-  const first = (f) => f.startsWith("first time");
   return [
-    heading(c.title),
+    part ? "" : heading(c.title),
     c.state === "parked" ? "" : el("div", { class: "note" }, "This is ", shown(c.state), c.became?.unix ? `, since ${when(c.became.unix)}` : "",
       ": there is nothing to decide any more.", c.became ? outcome(c) : c.error ? [" ", shown(c.error.reason)] : ""),
-    (c.facts || []).filter(first).map((f) => el("p", { class: "warn" }, el("strong", {}, shown(f)))),
+    firstTimes(c),
     main.length ? rows(main.map(field), "first") : "",
     others.length ? rows(others.map(field)) : "",
-    (c.facts || []).filter((f) => !first(f)).map((f) => el("p", { class: "note" }, shown(f), warned(f))),
-    c.kind === "call" ? el("p", {}, kinds[c.class] || "", " ", reach(c.reach)) : "",
+    (c.facts || []).filter((f) => !isFirst(f)).map((f) => el("p", { class: "note" }, shown(f), warned(f))),
+    effect(c),
     (c.bodies || []).length ? el("h2", {}, "Content") : "",
     (c.bodies || []).map((b) => body(c.id, b, seen)),
     el("h2", {}, "Who asks"),
@@ -55,13 +67,13 @@ export function entry(e) {
 }
 
 /** row is a card in a list, which only leads to the card. */
-export function row(c) {
+export function row(c, ...more) {
   return el("li", {}, el("div", { class: "head" }, mark(c.connector || "doorward"), el("a", { href: `#card=${encodeURIComponent(c.id)}` }, shown(c.title)),
     c.state === "parked" ? "" : chip(c.state, c.state)),
     (c.fields || []).filter((f) => f.main).slice(0, 2).map((f) => el("div", {}, shown((f.values || []).join(", ")))),
     el("div", { class: "soft" }, shown([c.connector, c.account, c.cell && `cell ${c.cell}`].filter(Boolean).join(", ")),
       c.state === "parked" ? `, ends ${left(c.expires)}` : `, ${when(c.became?.unix || c.made)}`, c.alike ? `; ${c.alike} more like it` : ""),
-    c.became ? outcome(c) : "");
+    c.became ? outcome(c) : "", more);
 }
 
 /** outcome is what became of a card. */

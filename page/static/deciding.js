@@ -4,11 +4,12 @@
 import { ask, pages } from "/api.js";
 import { route, signedIn } from "/app.js";
 import { unseen } from "/body.js";
-import { card, row } from "/cardview.js";
-import { act, list, main, say, show, state } from "/frame.js";
+import { card } from "/cardview.js";
+import { act, main, say, show, state } from "/frame.js";
 import { grantForm } from "/grantform.js";
 import { seen } from "/news.js";
 import * as passkey from "/passkey.js";
+import { grouped } from "/several.js";
 import { Refused, base64, bytes, challenge, decision, offered } from "/verify.js";
 import { button, el, heading, shown } from "/view.js";
 
@@ -17,12 +18,13 @@ export async function pendingList(mine, move = true) {
   if (mine !== state.turn) return;
   signedIn();
   seen(all);
-  const content = [heading("Waiting for you"), list(all, row, "Nothing waits."),
+  const content = [heading("Waiting for you"), ...grouped(all),
     more ? el("p", { class: "note" }, "There is more than is listed here. Decide some, or stop what asks so much.") : ""];
   if (move) return show("Waiting", content);
   const at = main.contains(document.activeElement) && document.activeElement; // who reads the list is not thrown out of it
   main.replaceChildren(...content.filter(Boolean));
-  if (at) (Array.from(main.querySelectorAll("a")).find((a) => a.hash === at.hash) || main.querySelector("h1")).focus();
+  const same = (e) => (at.hash ? e.hash === at.hash : at.dataset.id && e.dataset.id === at.dataset.id);
+  if (at) (Array.from(main.querySelectorAll("a, input")).find(same) || main.querySelector("h1")).focus();
 }
 
 export const fetchOffer = async (id) => offered(await ask("show", { call: id }), id, location.hostname);
@@ -48,27 +50,35 @@ function choices(offer, unread) {
   const grant = grantable ? grantForm(c) : null;
   const yes = c.kind === "widening" ? "Allow this" : "Approve once";
   box.append(el("h2", {}, "Decide"), unread,
-    el("div", { class: "actions" }, button(yes, () => decide(offer, () => ({ approve: true })), "main"),
-      button("Deny", () => decide(offer, () => ({ why: why.value })), "danger"),
-      c.session ? button("Deny and stop the session", () => decide(offer, () => ({ stop: true, why: why.value })), "danger") : ""),
+    el("div", { class: "actions" }, button(yes, () => decide([offer], () => ({ approve: true })), "main"),
+      button("Deny", () => decide([offer], () => ({ why: why.value })), "danger"),
+      c.kind === "call" ? button("Change it first", () => act("", async () => (await import("/edit.js")).editCall(offer))) : "",
+      c.session ? button("Deny and stop the session", () => decide([offer], () => ({ stop: true, why: why.value })), "danger") : ""),
     el("label", { for: "why" }, "If you deny: why (the agent reads it)"), why);
   if (grant) {
     box.append(el("details", {}, el("summary", {}, "Approve, and the like of it too"), grant.form,
-      el("div", { class: "actions" }, button("Approve, and allow this ahead", () => decide(offer, () => ({ approve: true, grant: grant.read() }))))));
+      el("div", { class: "actions" }, button("Approve, and allow this ahead", () => decide([offer], () => ({ approve: true, grant: grant.read() }))))));
   }
   return box;
 }
 
 const soon = 30; // seconds before an offer's end from which it is asked for again
 
-function decide(offer, choose) {
+/**
+ * decide has a passkey sign what a person chose of each offer: choose gives the choice of one. told gets the outcomes; without it
+ * there is one offer, and the list follows.
+ */
+export function decide(offers, choose, told) {
   const mine = state.turn;
   const signal = state.asking.signal;
   // Only what stands on the screen is signed: what approvals holds back until another card does is dropped.
   const still = () => { if (mine !== state.turn) throw new Refused("You have left what this was about. Nothing was decided."); };
   return act("Confirm with your passkey.", async () => {
-    const choice = choose();
-    if (offer.spent || offer.expires - Date.now() / 1000 < soon) {
+    if (!offers.length) throw new Refused("None is ticked.");
+    const choices = offers.map(choose);
+    for (const offer of offers) {
+      if (!offer.spent && offer.expires - Date.now() / 1000 >= soon) continue;
+      if (offer.edits) throw new Refused("What you changed was not decided in time. Change it again.");
       const now = await fetchOffer(offer.card.id);
       still();
       if (now.card.hash !== offer.card.hash || now.card.state !== "parked") {
@@ -77,22 +87,29 @@ function decide(offer, choose) {
       }
       Object.assign(offer, now, { card: offer.card, spent: false }); // what was read is what is decided on
     }
-    const item = { nonce: bytes(offer.nonce), decision: decision(offer, choice), expires: offer.expires };
-    const what = await challenge([item]);
+    const items = offers.map((o, i) => ({ nonce: bytes(o.nonce), decision: decision(o, choices[i]), expires: o.expires }));
+    const what = await challenge(items);
     still();
-    const assertion = await passkey.sign(what, offer.rp, offer.allow, signal);
+    const assertion = await passkey.sign(what, offers[0].rp, offers[0].allow, signal);
     still();
-    offer.spent = true; // it counts once, whatever comes of it
+    offers.forEach((o) => { o.spent = true; }); // it counts once, whatever comes of it
     const r = await ask("decide", {
-      items: [{ id: offer.card.id, nonce: offer.nonce, decision: base64(item.decision) }], assertion: base64(assertion),
+      items: items.map((x, i) => ({ id: offers[i].card.id, nonce: offers[i].nonce, decision: base64(x.decision) })), assertion: base64(assertion),
     });
+    if (told) return told(r.outcomes || []);
     const o = r.outcomes?.[0] || {};
     if (o.error && !o.state) throw Object.assign(new Error(o.error.reason), o.error);
     if (mine === state.turn) {
       state.current = null;
       location.hash = "#pending";
     }
-    if (o.error) return say(shown(`Approved, and it is ${o.state}: ${o.error.reason} ${o.error.next || ""}`));
-    say(choice.approve ? (o.grant ? "Approved, and allowed ahead." : "Approved.") : choice.stop ? "Denied, and the session is stopped." : "Denied.");
+    say(outcome(choices[0], o));
   });
+}
+
+/** outcome says what became of a choice. */
+export function outcome(choice, o) {
+  if (o.error) return shown(`${o.state ? `${choice.approve ? "Approved" : "Denied"}, and it is ${o.state}: ` : ""}${o.error.reason} ${o.error.next || ""}`);
+  if (choice.approve) return o.grant ? "Approved, and allowed ahead." : "Approved.";
+  return choice.stop ? "Denied, and the session is stopped." : "Denied.";
 }

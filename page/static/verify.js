@@ -61,8 +61,24 @@ export async function genuine(key, verb, nonce, body, refused, answer, signature
 
 /** offered holds an offer (wire.Offer) to the card that was asked for and to this page. On anything else there is nothing to sign. */
 export function offered(offer, id, host) {
-  const wrong = (what) => new Refused(`The signed card does not fit: ${what}. Nothing of it is shown.`);
   if (offer.card?.id !== id) throw wrong("it is another card than the one you opened");
+  if (offer.edits) throw wrong("it would change a call, and you have changed none");
+  return whole(offer, host);
+}
+
+/** changed holds the offer of what became of old, an offer too, to old and to this page. */
+export function changed(offer, old, host) {
+  if (offer?.edits?.call !== old.card.id || offer.edits.hash !== old.card.hash) throw wrong("it changes another call than the one you opened");
+  for (const k of ["kind", "connector", "method", "account", "cell", "session"]) {
+    if (offer.card[k] !== old.card[k]) throw wrong("it is of another kind than the call you changed");
+  }
+  if (offer.card.state !== "parked") throw wrong("there is nothing to decide");
+  return whole(offer, host);
+}
+
+const wrong = (what) => new Refused(`The signed card does not fit: ${what}. Nothing of it is shown.`);
+
+function whole(offer, host) {
   if (offer.rp !== host) throw wrong("it is for another page");
   if (offer.card.state === "parked" && !offer.viewer && !(size(offer.nonce) === 32 && size(offer.card.hash) === 32 && Number.isSafeInteger(offer.expires) &&
     Array.isArray(offer.allow))) throw wrong("a part of it is missing");
@@ -75,6 +91,7 @@ const size = (base64text) => (typeof base64text === "string" ? bytes(base64text)
 export function decision(offer, { approve, grant, stop, why }) {
   return utf8.encode(JSON.stringify({
     hash: offer.card.hash, approve: Boolean(approve), grant: grant || undefined, stop: stop || undefined, why: why || undefined,
+    edits: offer.edits?.hash,
   }));
 }
 

@@ -17,6 +17,9 @@ export function el(name, attributes = {}, ...content) {
 
 const parts = (ps) => ps.map((p) => (p.odd ? el("span", { class: "odd" }, p.text) : p.text));
 
+/** parted is a line of text that others chose, without an element around it. */
+export const parted = (text) => parts(line(text ?? ""));
+
 /** shown is a line of text that others chose. */
 export const shown = (text) => el("span", { class: "text", dir: "auto" }, parts(line(text ?? "")));
 

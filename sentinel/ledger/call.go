@@ -69,6 +69,7 @@ type Progress struct {
 	Reports   []string `json:"reports,omitzero"`   // which reports of egress are counted, as digests
 	Result    string   `json:"result,omitzero"`    // spool ref of the result
 	Collected Moment   `json:"collected,omitzero"` // when the cell took the result
+	Successor string   `json:"successor,omitzero"` // of a revoked call: what a person made of it (Replace)
 	Inbox     bool     `json:"inbox,omitzero"`     // the cell sees it in its inbox until it is collected
 }
 

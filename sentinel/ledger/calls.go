@@ -352,15 +352,7 @@ func (l *Ledger) Approve(ctx context.Context, a Approval) (Call, error) {
 			c, err = t.expire(a.ID)
 			return err
 		}
-		c, err = t.move(a.ID, Approved, EvApprove, a.By, func(c *Call, d *moveDetails) error {
-			if a.Hash != c.Approval || a.Hash == "" {
-				return fmt.Errorf("%w: the approval is over %.16s, call %s is %.16s; look at it again", ErrChanged,
-					a.Hash, a.ID, c.Approval)
-			}
-			c.Approver, c.Scope = a.By, a.Scope
-			d.Hash, d.Scope, d.More = a.Hash, a.Scope, a.Details
-			return nil
-		})
+		c, err = t.approve(&a)
 		if err == nil && a.Grant != nil {
 			g := *a.Grant
 			g.Call = a.ID
@@ -372,6 +364,17 @@ func (l *Ledger) Approve(ctx context.Context, a Approval) (Call, error) {
 		return c, fmt.Errorf("call %s: %w at %s", a.ID, ErrExpired, c.Deadline.Time().Format(time.RFC3339))
 	}
 	return c, err
+}
+
+func (t *txn) approve(a *Approval) (Call, error) {
+	return t.move(a.ID, Approved, EvApprove, a.By, func(c *Call, d *moveDetails) error {
+		if a.Hash != c.Approval || a.Hash == "" {
+			return fmt.Errorf("%w: the approval is over %.16s, call %s is %.16s; look at it again", ErrChanged, a.Hash, a.ID, c.Approval)
+		}
+		c.Approver, c.Scope = a.By, a.Scope
+		d.Hash, d.Scope, d.More = a.Hash, a.Scope, a.Details
+		return nil
+	})
 }
 
 func (t *txn) expire(id string) (Call, error) {

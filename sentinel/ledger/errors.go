@@ -20,6 +20,7 @@ var (
 	ErrChanged  = errors.New("what was approved is not what waits")
 	ErrTooMany  = errors.New("too many calls wait already")
 	ErrSpent    = errors.New("the grant has no use left")
+	ErrEqual    = errors.New("an equal call waits, runs, or may have run")
 	ErrMayRun   = errors.New("an equal call may have run already")
 	ErrTooLarge = errors.New("too large for the ledger")
 )

@@ -166,6 +166,9 @@ type standIn struct {
 	asked      []string // verbs, and what of them
 	views      viewData
 	life       time.Duration
+	made       map[string]*wire.Card    // what became of calls that were changed
+	makes      func(*wire.Offer)        // what sentinel is made to offer for a change
+	edits      *wire.Edits              // of what is shown as a card
 	content    map[wire.Digest][]byte   // of bodies, which an attack may change
 	stall      map[string]chan struct{} // by verb: holds its next answer until it is closed
 	broken     bool                     // nobody hears of events
@@ -367,14 +370,14 @@ func (s *standIn) verbs() []daemon.Verb {
 			if c == nil {
 				return nil, wire.Refuse(wire.CodeNotFound, "no such call", "")
 			}
-			o := &wire.Offer{Card: *c, RP: s.place.Host, Viewer: s.viewer}
+			o := &wire.Offer{Card: *c, RP: s.place.Host, Viewer: s.viewer, Edits: s.edits}
 			if c.State == wire.StateParked && !s.viewer {
 				o.Nonce, o.Expires, o.Allow = random(), time.Now().Add(s.life).Unix(), s.credential
 				s.offers[string(o.Nonce)] = o.Expires
 			}
 			return o, nil
 		}),
-		s.bodyVerb(),
+		s.bodyVerb(), s.editVerb(),
 		answer(s, "decide", func(q *wire.WebDecideReq) (*wire.WebDecided, error) {
 			r := new(wire.WebDecided)
 			var ends []int64
@@ -397,6 +400,10 @@ func (s *standIn) verbs() []daemon.Verb {
 				k := s.find(i.ID)
 				if k == nil || string(k.Hash) != string(d.Hash) {
 					return nil, wire.Refuse(wire.CodeConflict, "another card", "")
+				}
+				if k.State != wire.StateParked {
+					r.Outcomes = append(r.Outcomes, wire.WebOutcome{Err: wire.Refuse(wire.CodeConflict, "it was decided already", "")})
+					continue
 				}
 				s.decided = append(s.decided, d)
 				k.State = map[bool]wire.State{true: wire.StateApproved, false: wire.StateDenied}[d.Approve]
@@ -469,7 +476,7 @@ func (s *standIn) find(id string) *wire.Card {
 			return &s.cards[i]
 		}
 	}
-	return nil
+	return s.made[id] // nil: there is none
 }
 
 // tell is an event that browsers hear of.

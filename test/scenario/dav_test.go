@@ -18,9 +18,14 @@ import (
 // withRadicale is a rig with a third account, rad, on the real Radicale.
 func withRadicale(t *testing.T) (*rig, *radicale.Server) {
 	t.Helper()
+	return withRadicaleAnd(t, world.Options{})
+}
+
+func withRadicaleAnd(t *testing.T, options world.Options) (*rig, *radicale.Server) {
+	t.Helper()
 	password := "pass-" + rand.Text()
 	v := radicale.Start(t, radicale.Options{User: "ada", Password: password})
-	r := newRig(t, world.Options{})
+	r := newRig(t, options)
 	var resp wire.AccountsResp
 	if err := r.Person(0).Ask(r.ctx(), wire.PathAuthdAdmin, "add", &wire.AddReq{Name: "rad", Vendor: "dav",
 		Base: base(t, v.Base()), Secret: []byte(password), CA: v.CAPEM(), Owner: "ada@example.test",
