@@ -218,7 +218,7 @@ func (s *Sentinel) offerEdit(card *wire.Card, d *draft) (*wire.Offer, error) {
 	o := &wire.Offer{Card: *card, Nonce: make([]byte, 32), Expires: until.Time().Unix(), RP: place.Host,
 		Edits: &wire.Edits{Call: d.old, Hash: d.hash}}
 	rand.Read(o.Nonce)
-	if o.Allow, err = s.credentials(); err != nil {
+	if o.Allow, err = s.credentials(false); err != nil {
 		return nil, err
 	}
 	if err := fitAnswer(o); err != nil {

@@ -5,7 +5,7 @@ import { body } from "/body.js";
 import { away, chip, el, heading, hex, left, mark, shown, warned, when, whole } from "/view.js";
 
 const reach = (r) => ({ "": "Only you see it.", none: "Only you see it.", people: "The people named in it see it.",
-  space: "Members of the place see it.", public: "Anyone may see it." })[r || ""] || `Who sees it: ${r}.`;
+  space: "Members of the place see it.", public: "Anyone may see it." })[r || ""] || ["Who sees it: ", shown(r), "."];
 const kinds = { read: "It reads.", write: "It changes something.", destructive: "It deletes something." };
 const rows = (pairs, kind) => el("dl", { class: kind }, pairs.map(([k, v]) => [el("dt", {}, k), el("dd", {}, v)]).flat());
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A grant as a person may narrow it, and the sentence that says what it allows.
 
-import { button, el, shown, warned, when } from "/view.js";
+import { button, el, shown, spoken, warned, when } from "/view.js";
 
 const plain = /^[\w.~@/+:#=-]+$/;
 const value = (v) => (plain.test(v) ? v : JSON.stringify(v));
@@ -101,7 +101,7 @@ function limit(l, fixed) {
     ticks.append(el("label", { class: "tick" }, box, shown(v)), ...warned(v));
   };
   (l.values || []).forEach(tick);
-  const more = el("input", { type: "text", "aria-label": `Another value of ${l.field}` });
+  const more = el("input", { type: "text", "aria-label": `Another value of ${spoken(l.field)}` });
   const add = button("Add", () => {
     if (more.value) tick(more.value);
     more.value = "";

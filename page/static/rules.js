@@ -5,7 +5,7 @@ import { ask, pages } from "/api.js";
 import { route, signedIn } from "/app.js";
 import { row } from "/cardview.js";
 import { act, list, say, show, state, trouble } from "/frame.js";
-import { button, chip, el, heading, left, mark, select, shown } from "/view.js";
+import { button, chip, el, heading, left, mark, select, shown, spoken } from "/view.js";
 import { grant } from "/views.js";
 
 const connectorWays = [["ask-every-time", "Ask every time"], ["ask-before-changes", "Ask before changes"], ["dont-ask", "Don't ask"]];
@@ -33,7 +33,7 @@ function saving(from, controls) {
 }
 
 const control = (name, ways, was, line) => {
-  const field = select(ways, was, { "aria-label": name });
+  const field = select(ways, was, { "aria-label": spoken(name) });
   return { field, was, line, value: () => field.value };
 };
 

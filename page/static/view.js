@@ -23,6 +23,9 @@ export const parted = (text) => parts(line(text ?? ""));
 /** shown is a line of text that others chose. */
 export const shown = (text) => el("span", { class: "text", dir: "auto" }, parts(line(text ?? "")));
 
+/** spoken is the same where there is no element to put it into: a name for screen readers. */
+export const spoken = (text) => line(text ?? "").map((p) => p.text).join("");
+
 /** whole is text of several lines that others chose. */
 export const whole = (text) => el("pre", {}, block(text).map((l) => el("div", { class: "text", dir: "auto" }, parts(l), l.length ? "" : " ")));
 
@@ -37,7 +40,7 @@ export const chip = (text, kind = "") => el("span", { class: `chip ${kind}` }, s
 /** select chooses among pairs of value and words; what is chosen and not among them is put there, so that it is never changed unseen. */
 export function select(ways, chosen, attributes) {
   const all = ways.some(([v]) => v === chosen) ? ways : [[chosen, chosen], ...ways];
-  return el("select", attributes, all.map(([value, words]) => el("option", { value, selected: value === chosen }, words)));
+  return el("select", attributes, all.map(([value, words]) => el("option", { value, selected: value === chosen }, spoken(words))));
 }
 
 /** away is a link out of the page, to a place that is named in full; what is no https address is text. */

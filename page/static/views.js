@@ -105,8 +105,8 @@ export async function stop(mine) {
       r.widening ? el("p", {}, el("a", { href: `#card=${encodeURIComponent(r.widening)}` }, "Decide on it")) : "");
   });
   const pair = (name, cell) => el("li", {}, el("p", {}, name), el("div", { class: "actions" },
-    button(cell ? `Stop ${cell}` : "Stop everything", () => ask1({ cell }), "danger"),
-    button(cell ? `Let ${cell} go on` : "Let everything go on", () => ask1({ cell, resume: true }))));
+    button(cell ? ["Stop ", shown(cell)] : "Stop everything", () => ask1({ cell }), "danger"),
+    button(cell ? ["Let ", shown(cell), " go on"] : "Let everything go on", () => ask1({ cell, resume: true }))));
   show("Stop", heading("Stop"), el("p", {}, "At once: nothing more goes out, what runs is cut off, what waits is dropped. To go on again is a decision like any other."),
     result, el("ul", { class: "plain" }, pair("All cells", undefined), names.map((c) => pair(shown(`Cell ${c}`), c))));
 }

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,12 +59,17 @@ type rig struct {
 	place *approver.Place
 }
 
-func newRig(t *testing.T) *rig {
-	t.Helper()
-	return newRigAt(t, "localhost")
+// between stands in front of page and of approvals, as a test that looks or takes away a wall wants it.
+type between struct {
+	page, api func(http.Handler) http.Handler
 }
 
-func newRigAt(t *testing.T, host string) *rig {
+func newRig(t *testing.T, in ...between) *rig {
+	t.Helper()
+	return newRigAt(t, "localhost", in...)
+}
+
+func newRigAt(t *testing.T, host string, in ...between) *rig {
 	t.Helper()
 	if browser == nil {
 		t.Skip(chromium.Missing)
@@ -93,7 +99,11 @@ func newRigAt(t *testing.T, host string) *rig {
 	one, two := &daemon.Client{Path: path, Name: "sentinel", Log: log}, &daemon.Client{Path: path, Name: "sentinel", Log: log}
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
-	forPage := &front.Server{Listener: front.NewBounded(pages, front.Conns, front.OfAddress), Handler: files, Log: log}
+	var onPage, onAPI http.Handler = files, approvals.New(place, one, two, log)
+	for _, b := range in {
+		onPage, onAPI = b.page(onPage), b.api(onAPI)
+	}
+	forPage := &front.Server{Listener: front.NewBounded(pages, front.Conns, front.OfAddress), Handler: onPage, Log: log}
 	pipe := filepath.Join(t.TempDir(), "s")
 	carried, err := net.ListenUnix("unix", &net.UnixAddr{Name: pipe, Net: "unix"})
 	if err != nil {
@@ -101,7 +111,7 @@ func newRigAt(t *testing.T, host string) *rig {
 	}
 	forAPI := &page.Pipe{Listener: front.NewBounded(api, front.Conns, front.OfAddress), Path: pipe, Log: log}
 	behind := &front.Server{Listener: approvals.NewCarried(peer.NewListener(carried, peertest.Daemon("page"), nil), log),
-		Handler: approvals.New(place, one, two, log), Log: log}
+		Handler: onAPI, Log: log}
 	for _, serve := range []func(context.Context) error{server.Serve, forPage.Serve, forAPI.Serve, behind.Serve} {
 		all.Go(func() {
 			if err := serve(ctx); err != nil {
@@ -158,6 +168,7 @@ type standIn struct {
 	cards      []wire.Card
 	viewer     bool                                  // who is signed in may only see
 	alter      func(verb string, resp *wire.WebResp) // what a taken-over approvals does to an answer
+	spoil      func(answer any)                      // what sentinel itself has to say, if set
 	credential [][]byte
 	offers     map[string]int64 // nonce, end
 	session    []byte
@@ -261,6 +272,9 @@ func answer[Req, Resp any](s *standIn, name string, f func(*Req) (*Resp, error))
 				return nil, err
 			}
 			v, e := f(q)
+			if s.spoil != nil && e == nil {
+				s.spoil(v)
+			}
 			resp, err = respond(s.key, name, req, v, e)
 		}
 		if err == nil && s.alter != nil {

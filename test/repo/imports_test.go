@@ -23,6 +23,7 @@ const module = "github.com/doorward/doorward/"
 // behind "test:".
 var may = map[string][]string{
 	"internal/wire":          {},
+	"internal/wire/wiretest": {},
 	"internal/secret":        {},
 	"internal/leaks":         {},
 	"internal/peer":          {"test: test/ground", "test: internal/peer/..."},
@@ -84,7 +85,7 @@ var may = map[string][]string{
 	"internal/approver/front":   {"internal/approver"},
 	"internal/approver/keypair": {"internal/approver"},
 	"approvals": {"internal/approver", "internal/approver/front", "internal/daemon", "internal/peer", "internal/wire",
-		"test: internal/peer/..."},
+		"test: internal/peer/...", "test: internal/wire/wiretest"},
 	"page": {"internal/approver", "internal/approver/front", "internal/approver/keypair", "internal/daemon", "internal/wire"},
 
 	"bpf":              {},
