@@ -213,7 +213,7 @@ func (a *app) askPlace(f *placeFlags) error {
 // inviteFirst invites who was named, or where nobody is there yet whoever root names, and waits for the passkey.
 func (a *app) inviteFirst(ctx context.Context, f *placeFlags, have []wire.Approver) error {
 	name := f.approver
-	enrolled := slices.ContainsFunc(have, func(p wire.Approver) bool { return p.Made > 0 })
+	enrolled := deciders(have) > 0
 	if name == "" && enrolled {
 		a.line("who may decide: doorward approver list; to invite somebody else: sudo doorward approver add NAME")
 		return nil
