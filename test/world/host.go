@@ -83,9 +83,6 @@ func (h *host) lay(w *World, o Options) error {
 		h.add("worker-"+vendor, uidWorker+i, true)
 		h.units["worker-"+vendor].groups = []uint32{gidWorkers}
 	}
-	for name, binary := range o.Binary {
-		h.units[name].binary = binary
-	}
 	config := "CONFIGURATION_DIRECTORY=" + w.Config()
 	h.units["cells"].env = []string{config}
 	for _, name := range []string{"authd", "sentinel"} {
@@ -103,6 +100,9 @@ func (h *host) lay(w *World, o Options) error {
 		if err := h.addPage(&t); err != nil {
 			return err
 		}
+	}
+	for name, binary := range o.Binary {
+		h.units[name].binary = binary
 	}
 	return errors.Join(t.err, h.listen())
 }
