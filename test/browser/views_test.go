@@ -113,7 +113,7 @@ func someViews(say string) viewData {
 
 var views = []struct{ name, heading string }{
 	{"pending", "Waiting for you"}, {"history", "Past"}, {"grants", "Allowed ahead"}, {"rules", "Rules"}, {"sites", "Sites"}, {"accounts", "Accounts"},
-	{"cells", "Cells"}, {"sessions", "Sessions"}, {"stop", "Stop"}, {"card=c1", "Open an issue"}, {"card=p4", "Open an issue"},
+	{"cells", "Cells"}, {"notices", "Notices"}, {"sessions", "Sessions"}, {"stop", "Stop"}, {"card=c1", "Open an issue"}, {"card=p4", "Open an issue"},
 }
 
 // goes opens a view and waits for its heading.
@@ -321,7 +321,7 @@ func TestTheViewsByKeyboard(t *testing.T) {
 	onBoth(t, func(t *testing.T, w, h int64) {
 		r := newViews(t, "")
 		b := r.enrolled(t, w, h)
-		for _, v := range views[:9] {
+		for _, v := range views[:10] {
 			b.goes(v.name, v.heading)
 			seen := 0
 			for ; seen < 200; seen++ { // to the end
