@@ -5,7 +5,6 @@ package sentinel
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/doorward/doorward/internal/daemon"
@@ -271,7 +270,7 @@ func (s *Sentinel) watch(call string) (news <-chan struct{}, done func()) {
 	}
 }
 
-// changed tells who waits for a call that it changed, and keeps the event for `watch`.
+// changed tells who waits for a call that it changed, and who watches all.
 func (s *Sentinel) changed(c ledger.Call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -279,15 +278,6 @@ func (s *Sentinel) changed(c ledger.Call) {
 		close(w.news)
 		delete(s.news, c.ID)
 	}
-	s.eventN++
-	s.events = append(s.events, wire.Event{ID: c.ID, State: wire.State(c.State), Unix: time.Now().Unix(),
-		Summary: c.Connector + " " + c.Method})
-	if len(s.events) > maxEvents {
-		s.events = slices.Clone(s.events[len(s.events)-maxEvents:])
-	}
 	close(s.eventNews)
 	s.eventNews = make(chan struct{})
 }
-
-// maxEvents is how many events `watch` can look back on.
-const maxEvents = 1000

@@ -435,29 +435,3 @@ func (s *Sentinel) check(ctx context.Context, c *daemon.Call, req *wire.CheckReq
 	out.JSON = []byte(clip(string(out.JSON), wire.MaxInline/2))
 	return out, nil
 }
-
-// watchEvents answers with what changed after a number, at once or within a minute.
-func (s *Sentinel) watchEvents(ctx context.Context, _ *daemon.Call, req *wire.WatchReq) (*wire.WatchResp, error) {
-	timeout := time.NewTimer(50 * time.Second)
-	defer timeout.Stop()
-	for {
-		s.mu.Lock()
-		last, news := s.eventN, s.eventNews
-		first := last - int64(len(s.events))
-		var out []wire.Event
-		if req.After < last && req.After >= 0 {
-			out = slices.Clone(s.events[max(0, req.After-first):])
-		}
-		s.mu.Unlock()
-		if len(out) > 0 || req.After < 0 || req.After > last {
-			return &wire.WatchResp{Events: out, Last: last}, nil
-		}
-		select {
-		case <-news:
-		case <-timeout.C:
-			return &wire.WatchResp{Last: last}, nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}

@@ -79,10 +79,8 @@ type Sentinel struct {
 	mints     map[string]bucket         // what a cell may have minted, by cell
 	used      map[string]int64          // when an issue was last used, seconds
 	judging   map[[2]string]int         // reads that are judged and have not begun, by session and connector
-	events    []wire.Event              // newest last
-	eventN    int64                     // how many there ever were
-	eventNews chan struct{}
-	orphans   []ledger.Call // executing when sentinel started; settled when authd has told what it released
+	eventNews chan struct{}             // closed and replaced when a call has changed
+	orphans   []ledger.Call             // executing when sentinel started; settled when authd has told what it released
 }
 
 // Run is the daemon's run, see daemon.Main.

@@ -401,7 +401,7 @@ func (a *app) watchCmd() *cobra.Command {
 		Long: `Prints one line for each event: a call that waits, was decided, ran, ended. With a command it runs
 that command once for each, with the event as one line of JSON on its stdin, as you and with your
 environment; no daemon starts a program. A command that fails is told on stderr, and watching goes
-on.`,
+on. Each event has a number of its own, and is told once, also over a restart of sentinel.`,
 		RunE: func(c *cobra.Command, args []string) error { return a.watch(c.Context(), args) },
 	}
 }
@@ -428,12 +428,8 @@ func (a *app) watch(ctx context.Context, command []string) error {
 			continue
 		}
 		down = false
-		if after >= 0 && r.Last < after { // sentinel began anew, and counts from the start
-			after = 0
-			continue
-		}
-		if missed := r.Last - after - int64(len(r.Events)); after >= 0 && missed > 0 {
-			a.note(strconv.FormatInt(missed, 10) + " events came too fast to be told: doorward pending, doorward audit list")
+		if r.Last < after {
+			a.note("an older record was put back: what it has lost is told by nobody; doorward pending")
 		}
 		after = r.Last
 		for i := range r.Events {

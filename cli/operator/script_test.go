@@ -360,10 +360,10 @@ func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 		}
 		if q.After == 1 {
 			last := int64(2)
-			if len(w) > 0 && w[0] == "lossy" {
-				last = 5
+			if len(w) > 0 && w[0] == "older" {
+				last = 0
 			}
-			return &wire.WatchResp{Last: last, Events: []wire.Event{{ID: "c1", State: wire.StateParked,
+			return &wire.WatchResp{Last: last, Events: []wire.Event{{N: 2, ID: "c1", State: wire.StateParked,
 				Summary: "demo create\x1b[2J", Unix: 1900000000}}}, nil, nil
 		}
 		return nil, nil, wire.Refuse(wire.CodeUnavailable, "the script ends here", "")

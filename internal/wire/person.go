@@ -256,12 +256,16 @@ type (
 	}
 	// Event is one change that watch reports.
 	Event struct {
+		N       int64  `msgpack:"n" json:"n"` // of the record's entry
 		ID      string `msgpack:"i" json:"id"`
 		State   State  `msgpack:"s" json:"state"`
 		Summary string `msgpack:"m" json:"summary"`
 		Unix    int64  `msgpack:"u" json:"unix"`
+		Cell    string `msgpack:"c,omitempty" json:"cell,omitempty"`
+		Object  string `msgpack:"o,omitempty" json:"object,omitempty"` // the vendor's name of what was made
 	}
-	// WatchReq waits for events after a number, at most 60 s.
+	// WatchReq waits for events behind an entry, at most 60 s; -1 asks for the last one's number. WatchResp's Last is the last entry that
+	// was looked at, to go on from.
 	WatchReq struct {
 		After int64 `msgpack:"a,omitempty" json:"after,omitempty"`
 	}

@@ -4,6 +4,8 @@ package scenario
 
 import (
 	"bytes"
+	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -265,4 +267,81 @@ func TestABrowserIsTold(t *testing.T) {
 		t.Errorf("somebody who was removed is told: %s", out)
 	}
 	r.rules(s)
+}
+
+// Who watches has each state of each call once, and in order, whatever of Doorward is killed meanwhile.
+func TestWatchingOverRestarts(t *testing.T) {
+	r := newRig(t, world.Options{})
+	out := filepath.Join(t.TempDir(), "events")
+	if err := os.WriteFile(out, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(out, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	to, err := os.OpenFile(out, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.Close()
+	p, err := r.ada.Start(world.Cmd{Args: []string{filepath.Join(r.Prefix, "bin/doorward"), "watch", "--", "/bin/cat"}, StdoutFile: to})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.Kill()
+		_, _ = p.Wait()
+	})
+	heard := func() (all []wire.Event) {
+		b, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(b)) {
+			var e wire.Event
+			if strings.HasSuffix(line, "\n") {
+				if err := json.Unmarshal([]byte(line), &e); err != nil {
+					t.Fatalf("%q: %v", line, err)
+				}
+				all = append(all, e)
+			}
+		}
+		return all
+	}
+	var first wire.Card
+	r.eventually("it watches", func() bool { // nothing says when it does
+		first = r.unseen(r.work, issue("ada/site", rand.Text())...)
+		r.decide(first, false)
+		return len(heard()) > 0
+	})
+	var want []string
+	for i := range 4 {
+		card := r.unseen(r.work, issue("ada/site", fmt.Sprint("card ", i))...)
+		r.Daemon("sentinel").Kill() // what came just before may not have been told
+		if err := r.Daemon("sentinel").Start(); err != nil {
+			t.Fatal(err)
+		}
+		r.approve(card)
+		for _, s := range []wire.State{wire.StateParked, wire.StateApproved, "executing", wire.StateDone} {
+			want = append(want, card.ID+" "+string(s))
+		}
+	}
+	var got []string
+	r.eventually("all is told", func() bool {
+		got = nil
+		last := int64(0)
+		for _, e := range heard() {
+			if e.N <= last {
+				t.Fatalf("event %d comes behind %d", e.N, last)
+			}
+			last = e.N
+			if s := e.ID + " " + string(e.State); slices.Contains(want, s) {
+				got = append(got, s)
+			}
+		}
+		return len(got) >= len(want)
+	})
+	if !slices.Equal(got, want) {
+		t.Errorf("told is\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
 }
