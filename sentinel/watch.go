@@ -51,8 +51,9 @@ func (s *Sentinel) eventsOf(ctx context.Context, from, to int64) (out []wire.Eve
 	if from >= to {
 		return nil, last, nil
 	}
-	entries, err := s.ledger.Entries(ctx, ledger.Query{From: from, To: to, Limit: maxEvents, Types: []string{ledger.EvPark, ledger.EvApprove,
-		ledger.EvExecute, ledger.EvFinish, ledger.EvSettle, ledger.EvDeny, ledger.EvExpire, ledger.EvRevoke}})
+	entries, err := s.ledger.Entries(ctx, ledger.Query{From: from, To: to, Limit: maxEvents,
+		Types: []string{ledger.EvPark, ledger.EvApprove, ledger.EvExecute, ledger.EvFinish, ledger.EvSettle, ledger.EvDeny, ledger.EvExpire,
+			ledger.EvRevoke}})
 	if err != nil {
 		return nil, last, err
 	}
