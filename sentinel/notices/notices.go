@@ -24,6 +24,7 @@ const (
 	Window     = 10 * time.Minute // between two notices that alike cards wait, while nobody looked
 	maxThreads = 6                // of one cell that nobody looked at; what comes beyond shares one
 	maxCalls   = 100              // of one thread whose end is still to come
+	maxItems   = 64               // of one thread that are not told yet; the oldest give way
 	keepGoing  = 24 * time.Hour   // how long a thread is kept for the end of its calls
 	maxTries   = 10
 	firstTry   = 2 * time.Second // until the second try; each wait is four times the one before, at most maxWait
@@ -214,6 +215,7 @@ func (b *Book) Take(now ledger.Moment, e *Event) {
 		return
 	}
 	t.Items = append(t.Items, &Item{N: e.N, State: e.State, Count: 1, Call: e.Call, Object: e.Object, Due: due})
+	t.Items = t.Items[max(0, len(t.Items)-maxItems):]
 }
 
 func (t *Thread) last() *Item {

@@ -220,6 +220,26 @@ func TestTheNextCardIsToldAtOnce(t *testing.T) {
 	p.want(slices.Repeat([]string{"push: parked x1", "push: approved x1"}, 3)...)
 }
 
+// A channel that is down for long makes no row too large to be kept.
+func TestRowsAreBounded(t *testing.T) {
+	p := newPlay(t)
+	p.down = map[string]bool{"push": true, "ntfy": true, "hook": true}
+	for i := range 50 {
+		p.n++
+		p.book.Take(p.now, &Event{N: p.n, State: "parked", Call: fmt.Sprintf("%026d", i), Cell: "a", Connector: "mail", Method: "send"})
+	}
+	for i := range 50 {
+		for _, state := range []string{"approved", "executing", "unknown", "done"} {
+			p.take(fmt.Sprintf("%026d", i), state, "ada")
+		}
+	}
+	for _, th := range p.book.threads {
+		if b, err := json.Marshal(th); err != nil || len(b) > ledger.MaxNotice || len(th.Items) > maxItems {
+			t.Errorf("a row of %d bytes with %d items, %v", len(b), len(th.Items), err)
+		}
+	}
+}
+
 func TestTriesEnd(t *testing.T) {
 	p := newPlay(t)
 	p.down = map[string]bool{"push": true} // play sends nothing there
