@@ -28,7 +28,7 @@ const openapiFile = "../docs/openapi.json"
 // handlers are the functions behind the verbs of the page's API: their types are what the description of it is made of. One that is
 // registered and missing here fails.
 func handlers(s *Sentinel) []any {
-	return []any{s.webLogin, s.webLogout, s.webEnrol, s.pending, s.webShow, s.webBody, s.webDecide, s.grantsVerb, s.revoke, s.stop,
+	return []any{s.webLogin, s.webLogout, s.webEnrol, s.pending, s.webShow, s.webBody, s.webEdit, s.webDecide, s.grantsVerb, s.revoke, s.stop,
 		s.sessionVerb, s.webHistory, s.watchEvents, s.webPush, s.webSeen, s.webAccounts, s.webSettings, s.webLabels, s.taint, s.webFind}
 }
 

@@ -39,6 +39,10 @@ func (s *Sentinel) pending(ctx context.Context, _ *daemon.Call, req *wire.ListFr
 		if w.ID <= req.After {
 			continue
 		}
+		if req.Limit > 0 && len(r.Cards) >= req.Limit { // nothing is read of what is not asked for
+			r.Next = r.Cards[len(r.Cards)-1].ID
+			return r, nil
+		}
 		c, err := s.ledger.Call(ctx, w.ID)
 		if err != nil {
 			return nil, s.ledgerError(err)

@@ -29,7 +29,7 @@ func cell(name, session string) peer.Identity {
 
 // newSentinel is one with a ledger and a spool of its own, the connector demo and its account home, and with no other
 // daemon anywhere.
-func newSentinel(t *testing.T) *Sentinel {
+func newSentinel(t testing.TB) *Sentinel {
 	t.Helper()
 	dir := t.TempDir()
 	s := &Sentinel{log: discard(), config: dir, lifetime: t.Context(), vendors: map[string]*describe.Connector{},
@@ -78,7 +78,7 @@ func newSentinel(t *testing.T) *Sentinel {
 	return s
 }
 
-func (s *Sentinel) usePolicy(t *testing.T, toml, cedar string) {
+func (s *Sentinel) usePolicy(t testing.TB, toml, cedar string) {
 	t.Helper()
 	set, err := policy.Compile(policy.Files{policy.PolicyFile: []byte(toml), "own.cedar": []byte(cedar)}, s.sorted)
 	if err != nil {
@@ -87,7 +87,7 @@ func (s *Sentinel) usePolicy(t *testing.T, toml, cedar string) {
 	s.policy.Store(set)
 }
 
-func (s *Sentinel) addAccount(t *testing.T, name string) {
+func (s *Sentinel) addAccount(t testing.TB, name string) {
 	t.Helper()
 	a := wire.Account{Name: name, Vendor: "demo", Generation: 1, Owner: "ada@example.org",
 		Base: wire.Base{Scheme: "https", Host: "api.example.org", Port: 443}}

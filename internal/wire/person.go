@@ -61,6 +61,7 @@ type (
 	// ListFrom asks for a list in pages: After is the Next of the page before, empty for the first.
 	ListFrom struct {
 		After string `msgpack:"a,omitempty" json:"after,omitempty"`
+		Limit int    `msgpack:"l,omitempty" json:"limit,omitempty"` // of pending: so many at most; 0 is as many as fit
 	}
 	// PendingResp lists cards without bodies, oldest first. Next is set where more follow, as in every list.
 	PendingResp struct {

@@ -62,7 +62,7 @@ export async function pages(verb, field, most = 500) {
   let after;
   let first;
   do {
-    const page = await ask(verb, { after });
+    const page = await ask(verb, most < 500 ? { after, limit: most - all.length } : { after });
     first ||= page;
     all.push(...(page[field] || []));
     after = page.next;

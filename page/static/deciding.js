@@ -13,13 +13,21 @@ import { grouped } from "/several.js";
 import { Refused, base64, bytes, challenge, decision, offered } from "/verify.js";
 import { button, el, heading, shown } from "/view.js";
 
+let most = 50; // cards that are listed, until more are asked for: nobody reads thousands, and each news asks for them again
+
+export const waiting = () => pages("pending", "cards", most);
+
 export async function pendingList(mine, move = true) {
-  const { all, more } = await pages("pending", "cards");
+  const { all, more } = await waiting();
   if (mine !== state.turn) return;
   signedIn();
-  seen(all);
+  seen({ all, more });
   const content = [heading("Waiting for you"), ...grouped(all),
-    more ? el("p", { class: "note" }, "There is more than is listed here. Decide some, or stop what asks so much.") : ""];
+    more ? el("p", { class: "note" }, "There is more than is listed here. Decide some, or stop what asks so much. ",
+      most < 400 ? button("Show more", () => act("", async () => {
+        most += 50;
+        await pendingList(mine, false);
+      })) : "") : ""];
   if (move) return show("Waiting", content);
   const at = main.contains(document.activeElement) && document.activeElement; // who reads the list is not thrown out of it
   main.replaceChildren(...content.filter(Boolean));

@@ -2,9 +2,9 @@
 // What happens while the page is open. Nobody vouches for the stream: approvals may tell too little, or what is not so. It is a
 // reason to ask, and what the person reads is what was answered then.
 
-import { pages, watch } from "/api.js";
+import { watch } from "/api.js";
 import { signIn } from "/app.js";
-import { fetchOffer, pendingList } from "/deciding.js";
+import { fetchOffer, pendingList, waiting } from "/deciding.js";
 import { main, nav, say, state } from "/frame.js";
 import { el } from "/view.js";
 
@@ -23,11 +23,11 @@ export function unfollow(forget) {
   if (forget) known = null;
 }
 
-/** seen takes what waits, as it was asked for last, and says what of it is new. */
-export function seen(all) {
-  const fresh = known ? all.filter((c) => !known.has(c.id)).length : 0;
-  known = new Set(all.map((c) => c.id));
-  document.getElementById("waiting").textContent = all.length ? String(all.length) : "";
+/** seen takes the first of what waits, as it was asked for last, and says what of it is new, where that is known: there is no more. */
+export function seen({ all, more }) {
+  const fresh = known && !known.more && !more ? all.filter((c) => !known.has(c.id)).length : 0;
+  known = Object.assign(new Set(all.map((c) => c.id)), { more });
+  document.getElementById("waiting").textContent = all.length ? `${all.length}${more ? "+" : ""}` : "";
   if (fresh) say(fresh === 1 ? "Something new waits for you." : `${fresh} new things wait for you.`);
 }
 
@@ -68,7 +68,7 @@ async function look() {
   asked = { again: false };
   try {
     if (onList()) await pendingList(state.turn, false);
-    else seen((await pages("pending", "cards")).all);
+    else seen(await waiting());
   } catch (e) {
     if (e.code === "no_session" && !nav.hidden) signIn();
   }
