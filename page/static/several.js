@@ -7,7 +7,7 @@ import { unseen } from "/body.js";
 import { card, effect, firstTimes, foremost, row } from "/cardview.js";
 import { decide, fetchOffer, outcome } from "/deciding.js";
 import { list, say, show, state, trouble } from "/frame.js";
-import { button, el, heading, shown } from "/view.js";
+import { button, el, heading, shown, spoken } from "/view.js";
 
 const most = 50; // as sentinel takes
 const ticked = new Set(); // ids, which outlast the list's news
@@ -35,7 +35,7 @@ export function grouped(all) {
   const one = (c) => {
     if (all.length < 2) return row(c);
     const box = el("input", { type: "checkbox", checked: ticked.has(c.id),
-      change: () => tick(c.id, box.checked), "data-id": c.id, "aria-label": `Together with others: ${c.title}` });
+      change: () => tick(c.id, box.checked), "data-id": c.id, "aria-label": `Together with others: ${spoken(c.title)}` });
     boxes.set(c.id, box);
     return row(c, el("label", { class: "tick" }, box, "Together with others"));
   };
