@@ -279,8 +279,12 @@ func (s *Sentinel) decideEdit(ctx context.Context, c *daemon.Call, d *draft, say
 		}
 	}
 	by := actor(c.Peer)
-	was, got, err := s.ledger.Replace(ctx, d.old, hex.EncodeToString(d.hash), call, ledger.Approval{ID: call.ID, By: by,
-		Hash: hex.EncodeToString(say.Hash), Scope: ledger.KindOnce, Details: evidence})
+	var was, got ledger.Call
+	err = s.whileApprover(c.Peer, evidence, func() (err error) {
+		was, got, err = s.ledger.Replace(ctx, d.old, hex.EncodeToString(d.hash), call, ledger.Approval{ID: call.ID, By: by,
+			Hash: hex.EncodeToString(say.Hash), Scope: ledger.KindOnce, Details: evidence})
+		return err
+	})
 	if err != nil {
 		s.forget(call.Spool)
 		if errors.Is(err, ledger.ErrEqual) {

@@ -62,7 +62,7 @@ export async function several(mine, at) {
   }
   signedIn();
   say("");
-  const waiting = entries.filter((e) => e.offer?.card.state === "parked");
+  const waiting = entries.filter((e) => e.offer?.card.state === "parked" && !e.offer.viewer);
   const why = el("input", { id: "why", type: "text", maxlength: "500" });
   const does = (choice) => () => {
     const those = waiting.filter((e) => e.box.checked);
@@ -84,13 +84,14 @@ export async function several(mine, at) {
 function section(e) {
   if (!e.offer) return el("section", { class: "one" }, el("h2", {}, "One that is not shown"), trouble(e.error));
   const c = e.offer.card;
+  const open = c.state === "parked" && !e.offer.viewer;
   const { line, tell } = unseen(c);
-  e.box = el("input", { type: "checkbox", checked: c.state === "parked", disabled: c.state !== "parked" });
+  e.box = el("input", { type: "checkbox", checked: open, disabled: !open });
   e.says = el("p", { role: "status" });
   ticked.delete(c.id);
   return el("section", { class: "one" }, el("h2", {}, shown(c.title)), firstTimes(c), foremost(c), effect(c),
     el("details", {}, el("summary", {}, "All of it"), card(c, tell, true)), line,
-    el("label", { class: "tick" }, e.box, c.state === "parked" ? "Decide on this one" : shown(`This is ${c.state}.`)), e.says);
+    el("label", { class: "tick" }, e.box, open ? "Decide on this one" : shown(`This is ${c.state}, and not yours to decide.`)), e.says);
 }
 
 function tellOf(e, choice, o) {
