@@ -265,7 +265,14 @@ func (s *Sentinel) toTell(ctx context.Context, e *ledger.Entry) (*notices.Event,
 		out.State = string(ledger.Parked)
 	case d.From == "":
 		return nil, nil // decided by policy
+	case s.outbox.book.Of(e.Call) && d.Object == "":
+		return out, nil
 	case s.outbox.book.Of(e.Call):
+		c, err := s.ledger.Call(ctx, e.Call)
+		if err != nil {
+			return nil, err
+		}
+		out.MadeAt = s.madeAt(&c)
 		return out, nil
 	case e.Type == ledger.EvFinish || e.Type == ledger.EvExecute:
 		return nil, nil // of what nobody was asked about

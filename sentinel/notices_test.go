@@ -202,6 +202,61 @@ func TestTheOrderOfChannels(t *testing.T) {
 	}
 }
 
+// dueNow is what a webhook alone is told, in order, of what the record has.
+func (s *Sentinel) dueNow(t *testing.T) (out []noticeText) {
+	t.Helper()
+	s.outbox.mu.Lock()
+	defer s.outbox.mu.Unlock()
+	if err := s.takeNews(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		due := s.outbox.book.Due(s.ledger.Now(), targets(s.channels(), nil))
+		if len(due) == 0 {
+			return out
+		}
+		for _, next := range due {
+			out = append(out, *s.textOf(&next, "title"))
+			s.outbox.book.Sent(s.ledger.Now(), next, true, false, 0)
+		}
+	}
+}
+
+// Where what was made has an address at the vendor, a notice has it; at another server, and with --detail none, it has none.
+func TestANoticeLinksToWhatWasMade(t *testing.T) {
+	for base, want := range map[string]string{"api.github.com": "https://github.com/ada/site/issues/4", "git.example.org": ""} {
+		s := newWard(t)
+		if _, err := s.noticesVerb(t.Context(), root(), hookAt("https://pager.example.org/in")); err != nil {
+			t.Fatal(err)
+		}
+		s.accounts["home"] = wire.Account{Name: "home", Vendor: "github", Base: wire.Base{Scheme: "https", Host: base, Port: 443}}
+		now, id := s.ledger.Now(), ledger.NewID()
+		c := ledger.Call{Frame: ledger.Frame{ID: id, Cell: "work", Connector: "github", Method: "issue-create", Account: "home", Class: "write",
+			Decision: "ask", Dedup: id, Approval: strings.Repeat("00", 32), Card: []byte("{}"), Created: now, Deadline: now.Add(time.Hour)}}
+		_, _, err := s.ledger.Park(t.Context(), c, "cell:work")
+		if err == nil {
+			_, err = s.ledger.Approve(t.Context(), ledger.Approval{ID: id, By: "passkey:ada", Hash: c.Approval, Scope: ledger.KindOnce})
+		}
+		if err == nil {
+			_, err = s.ledger.Execute(t.Context(), id, ledger.NewID())
+		}
+		if err == nil {
+			_, err = s.ledger.Finish(t.Context(), id, ledger.Outcome{State: ledger.Done, Object: "ada/site#4"}, "sentinel")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := s.dueNow(t)
+		if n := len(all); n != 2 || all[1].State != "done" || all[1].Object != "ada/site#4" || all[1].MadeAt != want || all[0].MadeAt != "" {
+			t.Errorf("at %s: %+v", base, all)
+		}
+		quiet := s.textOf(&notices.Sending{Thread: &notices.Thread{}, Item: &notices.Item{State: "done", Call: id, MadeAt: want}}, "none")
+		if quiet.MadeAt != "" {
+			t.Errorf("with no detail: %+v", quiet)
+		}
+	}
+}
+
 // What a notice says: who receives it can verify it, the vendor's words are made visible, and --detail none leaves them out.
 func TestWhatANoticeSays(t *testing.T) {
 	s := newWard(t)

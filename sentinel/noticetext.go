@@ -40,6 +40,7 @@ type noticeText struct {
 	Method    string `json:"method,omitempty"`
 	Title     string `json:"title,omitempty"`
 	Object    string `json:"object,omitempty"`
+	MadeAt    string `json:"made_at,omitempty"` // the object's address at the vendor
 	Link      string `json:"link,omitempty"` // has an opaque id, and shows nothing without a session
 }
 
@@ -57,7 +58,7 @@ func (s *Sentinel) textOf(next *notices.Sending, detail string) *noticeText {
 	}
 	if detail != "none" {
 		out.Cell, out.Connector, out.Method = noticeLine(t.Cell), noticeLine(t.Connector), noticeLine(t.Method)
-		out.Title, out.Object = noticeLine(t.Title), noticeLine(i.Object)
+		out.Title, out.Object, out.MadeAt = noticeLine(t.Title), noticeLine(i.Object), i.MadeAt
 	}
 	return out
 }
@@ -135,6 +136,9 @@ func ntfyNotice(c *channel, t *noticeText) (*wire.NotifyReq, error) {
 		"sequence_id": t.ID}
 	if t.Link != "" {
 		m["click"] = t.Link
+	}
+	if t.MadeAt != "" {
+		m["actions"] = []map[string]string{{"action": "view", "label": "Look at it", "url": t.MadeAt}}
 	}
 	if t.State == string(ledger.Parked) {
 		m["priority"] = 4

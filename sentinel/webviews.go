@@ -261,14 +261,18 @@ func (s *Sentinel) became(c *ledger.Call) *wire.Became {
 	if c.State == ledger.Parked {
 		return nil
 	}
+	return &wire.Became{Unix: c.Changed.Time().Unix(), By: c.Approver, Object: clip(c.Object, briefText), Link: s.madeAt(c)}
+}
+
+// madeAt is where a person finds what a call made; empty where that cannot be known.
+func (s *Sentinel) madeAt(c *ledger.Call) string {
 	s.mu.Lock()
 	a := s.accounts[c.Account]
 	s.mu.Unlock()
-	b := &wire.Became{Unix: c.Changed.Time().Unix(), By: c.Approver, Object: clip(c.Object, briefText)}
-	if a.Vendor == c.Connector {
-		b.Link = objectLink(&a, c.Object)
+	if a.Vendor != c.Connector {
+		return ""
 	}
-	return b
+	return objectLink(&a, c.Object)
 }
 
 // objectLink is where a person finds at the vendor what a worker named, https; empty where that cannot be known. The name is a

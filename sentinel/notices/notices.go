@@ -46,6 +46,7 @@ type Event struct {
 	Cell, Connector, Method string
 	Title                   string // what the description says of the method; nothing that an agent wrote
 	Object                  string // the vendor's name of what was made
+	MadeAt                  string // its address there, https; empty where that cannot be known
 	Person                  bool   // a person made it so
 }
 
@@ -74,6 +75,7 @@ type Item struct {
 	Count  int            `json:"count"`
 	Call   string         `json:"call,omitzero"` // the one call that it is of
 	Object string         `json:"object,omitzero"`
+	MadeAt string         `json:"made_at,omitzero"`
 	Due    ledger.Moment  `json:"due"`
 	Ways   map[string]Way `json:"ways,omitzero"` // what became of it, by target
 }
@@ -211,10 +213,10 @@ func (b *Book) Take(now ledger.Moment, e *Event) {
 	}
 	if last := t.last(); last != nil && last.State == e.State && len(last.Ways) == 0 {
 		last.Count++
-		last.Call, last.Object = "", ""
+		last.Call, last.Object, last.MadeAt = "", "", ""
 		return
 	}
-	t.Items = append(t.Items, &Item{N: e.N, State: e.State, Count: 1, Call: e.Call, Object: e.Object, Due: due})
+	t.Items = append(t.Items, &Item{N: e.N, State: e.State, Count: 1, Call: e.Call, Object: e.Object, MadeAt: e.MadeAt, Due: due})
 	t.Items = t.Items[max(0, len(t.Items)-maxItems):]
 }
 

@@ -262,12 +262,18 @@ func (s *Server) ntfy(r *http.Request, body []byte) (n Notice, err error) {
 		Topic, Title, Message, Click string
 		Sequence                     string `json:"sequence_id"`
 		Priority                     int
+		Actions                      []struct{ Action, Label, URL string }
 	}
 	if err := strict(body, &m); err != nil {
 		return n, err
 	}
 	if m.Topic != Topic || m.Message == "" || m.Priority < 0 || m.Priority > 5 || len(m.Message) > 4096 {
 		return n, fmt.Errorf("%+v", m)
+	}
+	for _, a := range m.Actions { // docs.ntfy.sh/publish/#action-buttons
+		if a.Action != "view" || a.Label == "" || !strings.HasPrefix(a.URL, "https://") {
+			return n, fmt.Errorf("the action %+v", a)
+		}
 	}
 	return Notice{Way: "ntfy", ID: m.Sequence + " " + m.Title, Tag: m.Sequence, Title: m.Title, Text: m.Message, Link: m.Click, Raw: body}, nil
 }
@@ -288,6 +294,7 @@ func (s *Server) hook(r *http.Request, body []byte) (n Notice, err error) {
 		Type, Timestamp string
 		Data            struct {
 			ID, State, Cell, Connector, Method, Title, Object, Link string
+			MadeAt                                                  string `json:"made_at"`
 			Count                                                   int
 		}
 	}
