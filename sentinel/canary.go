@@ -13,6 +13,9 @@ import (
 	"github.com/doorward/doorward/sentinel/ledger"
 )
 
+// wallActor is whose word it is that the walls did not hold.
+const wallActor = "cellnet"
+
 // canary takes cellnet's word of the walls in the kernel: what they have refused, and that they did not hold, for which it has
 // frozen the cells already. Neither changes what sentinel decides.
 //
@@ -28,7 +31,7 @@ func (s *Sentinel) canary(ctx context.Context, _ *daemon.Call, req *wire.CanaryR
 		}
 	}
 	if req.Failed != "" {
-		ev := ledger.Event{Type: ledger.EvAlarm, Actor: "cellnet", Details: wallDetails{Reason: clip(req.Failed, wire.MaxWallReason),
+		ev := ledger.Event{Type: ledger.EvAlarm, Actor: wallActor, Details: wallDetails{Reason: clip(req.Failed, wire.MaxWallReason),
 			Next: "journalctl -u doorward-canary; a cell goes on when it is stopped and started again"}}
 		if err := s.ledger.Record(ctx, ev); err != nil {
 			return nil, s.ledgerError(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/doorward/doorward/internal/peer"
 	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/sentinel/ledger"
+	"github.com/doorward/doorward/sentinel/notices"
 )
 
 func wallsUnit() *daemon.Call {
@@ -47,6 +48,30 @@ func TestWhatTheWallsSayIsOnTheRecord(t *testing.T) {
 	}
 	if seen, err := s.ledger.Why(t.Context(), "", 10); err != nil || len(seen) != 5 {
 		t.Errorf("%d, %v", len(seen), err)
+	}
+}
+
+// That the walls did not hold is told by every channel at once, each time by itself, with what got through; what the walls refused, and
+// another alarm, is not.
+func TestAWallThatFailedIsTold(t *testing.T) {
+	s := newSentinel(t)
+	late := hookAt("https://pager.example.org/in")
+	late.Channel.After = 3600
+	if _, err := s.noticesVerb(t.Context(), root(), late); err != nil {
+		t.Fatal(err)
+	}
+	for _, failed := range []string{"UDP got through", "", "UDP got through"} {
+		req := &wire.CanaryReq{Failed: failed, Refused: []wire.WallRefusal{{Cell: "work", Why: "udp", Count: 1}}}
+		if _, err := s.canary(t.Context(), wallsUnit(), req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.ledger.Record(t.Context(), ledger.Event{Type: ledger.EvAlarm, Actor: "sentinel"}); err != nil {
+		t.Fatal(err)
+	}
+	all := s.dueNow(t)
+	if len(all) != 2 || all[0].State != notices.WallFailed || all[0].Title != "UDP got through" || all[0].ID == all[1].ID || all[1].Count != 1 {
+		t.Errorf("%+v", all)
 	}
 }
 

@@ -214,7 +214,7 @@ func (s *Sentinel) takeNews(ctx context.Context) error {
 	for s.outbox.cursor < size {
 		entries, err := s.ledger.Entries(ctx, ledger.Query{From: s.outbox.cursor, To: size, Limit: 256, Types: []string{ledger.EvPark,
 			ledger.EvApprove, ledger.EvExecute, ledger.EvFinish, ledger.EvSettle, ledger.EvDeny, ledger.EvExpire, ledger.EvRevoke,
-			ledger.EvSetting}})
+			ledger.EvSetting, ledger.EvAlarm}})
 		if err != nil {
 			return err
 		}
@@ -240,6 +240,7 @@ func (s *Sentinel) takeNews(ctx context.Context) error {
 func (s *Sentinel) toTell(ctx context.Context, e *ledger.Entry) (*notices.Event, error) {
 	var d struct {
 		From, To, Object string
+		Reason           string
 		Gone             bool
 		More             map[string]any
 	}
@@ -260,6 +261,12 @@ func (s *Sentinel) toTell(ctx context.Context, e *ledger.Entry) (*notices.Event,
 		if !ok {
 			return nil, nil
 		}
+		return out, nil
+	case e.Type == ledger.EvAlarm:
+		if e.Actor != wallActor {
+			return nil, nil
+		}
+		out.State, out.Title = notices.WallFailed, d.Reason
 		return out, nil
 	case e.Type == ledger.EvPark:
 		out.State = string(ledger.Parked)
@@ -336,5 +343,6 @@ var headlines = map[string]string{
 	string(ledger.Denied): "Denied", string(ledger.Expired): "Nobody decided in time: it did not run",
 	string(ledger.Revoked): "It was taken back",
 	notices.ApproverAdded:  "Somebody may decide from now on", notices.ApproverRemoved: "Somebody may not decide any more",
-	notices.Test: "This is a test: notices arrive here",
+	notices.WallFailed: "A wall around the cells did not hold: they are frozen",
+	notices.Test:       "This is a test: notices arrive here",
 }

@@ -296,7 +296,7 @@ func TestWhatANoticeSays(t *testing.T) {
 			}
 		}
 	}
-	if len(headlines) != 11 {
+	if len(headlines) != 12 {
 		t.Error("a state without a line")
 	}
 	for _, st := range ledger.States() {

@@ -41,7 +41,7 @@ type noticeText struct {
 	Title     string `json:"title,omitempty"`
 	Object    string `json:"object,omitempty"`
 	MadeAt    string `json:"made_at,omitempty"` // the object's address at the vendor
-	Link      string `json:"link,omitempty"` // has an opaque id, and shows nothing without a session
+	Link      string `json:"link,omitempty"`    // has an opaque id, and shows nothing without a session
 }
 
 func (s *Sentinel) textOf(next *notices.Sending, detail string) *noticeText {

@@ -35,6 +35,7 @@ const (
 const (
 	ApproverAdded   = "approver-added"
 	ApproverRemoved = "approver-removed"
+	WallFailed      = "wall-failed"
 	Test            = "test"
 )
 
@@ -318,12 +319,12 @@ func (b *Book) Due(now ledger.Moment, to []Target) []Sending {
 }
 
 // goes says whether the item is for that target at all: what became of a card is told where it was said that it waits, and where people
-// are told at once. What concerns who may decide is told everywhere.
+// are told at once. What concerns who may decide, and walls that did not hold, is told everywhere.
 func (t *Thread) goes(i *Item, to Target) bool {
 	switch {
 	case i.State == string(ledger.Revoked):
 		return slices.Contains(t.Told, to.Name)
-	case to.After == 0, i.State == ApproverAdded, i.State == ApproverRemoved:
+	case to.After == 0, i.State == ApproverAdded, i.State == ApproverRemoved, i.State == WallFailed:
 		return true
 	case i.waits():
 		return !t.Seen || i.Ways[to.Name].Tries > 0
