@@ -281,8 +281,9 @@ func (s *Sentinel) removeApprover(ctx context.Context, name, by, why string) err
 	if v, ok := s.ledger.Setting(approverKey + name); !known && (!ok || len(v.Value) == 0) {
 		return wire.Refuse(wire.CodeNotFound, "no approver "+quote(name), "doorward approver list shows them")
 	}
+	row, _ := s.approverNamed(name) // one that cannot be read counts as an approver
 	s.web.end(name)
-	err := s.ledger.PutSetting(ctx, approverKey+name, nil, by, map[string]string{"why": why, "offers": offersVoid})
+	err := s.ledger.PutSetting(ctx, approverKey+name, nil, by, map[string]string{"why": why, "role": role(row.Viewer), "offers": offersVoid})
 	return s.ledgerError(err)
 }
 

@@ -212,9 +212,8 @@ func whatCame(status int, err error) (told, again bool) {
 func (s *Sentinel) takeNews(ctx context.Context) error {
 	size := s.ledger.Size()
 	for s.outbox.cursor < size {
-		entries, err := s.ledger.Entries(ctx, ledger.Query{From: s.outbox.cursor, To: size, Limit: 256, Types: []string{ledger.EvPark,
-			ledger.EvApprove, ledger.EvExecute, ledger.EvFinish, ledger.EvSettle, ledger.EvDeny, ledger.EvExpire, ledger.EvRevoke,
-			ledger.EvSetting, ledger.EvAlarm}})
+		entries, err := s.ledger.Entries(ctx, ledger.Query{From: s.outbox.cursor, To: size, Limit: 256,
+			Types: append(callEntries(), ledger.EvSetting, ledger.EvAlarm)})
 		if err != nil {
 			return err
 		}
@@ -252,15 +251,16 @@ func (s *Sentinel) toTell(ctx context.Context, e *ledger.Entry) (*notices.Event,
 	switch {
 	case e.Type == ledger.EvSetting:
 		name, ok := strings.CutPrefix(e.Subject, approverKey)
-		out.Title, out.Person = "approver "+name, false
-		if _, joined := d.More["credential"]; joined {
+		_, joined := d.More["credential"]
+		switch {
+		case ok && joined:
 			out.State = notices.ApproverAdded
-		} else if out.State = notices.ApproverRemoved; !d.Gone {
+		case ok && d.Gone:
+			out.State = notices.ApproverRemoved
+		default:
 			return nil, nil
 		}
-		if !ok {
-			return nil, nil
-		}
+		out.Title, out.Person = fmt.Sprint(d.More["role"], " ", name), false
 		return out, nil
 	case e.Type == ledger.EvAlarm:
 		if e.Actor != wallActor {
@@ -334,15 +334,4 @@ func (s *Sentinel) testNotice(ctx context.Context, name string) (*wire.NoticesRe
 		return nil, err
 	}
 	return &wire.NoticesResp{Status: status}, nil
-}
-
-// headlines say what happened; of states with no line here nobody is told.
-var headlines = map[string]string{
-	string(ledger.Parked): "A decision waits", string(ledger.Approved): "Approved", string(ledger.Done): "Done",
-	string(ledger.Failed): "It failed", string(ledger.Unknown): "It may have run: look before it is repeated",
-	string(ledger.Denied): "Denied", string(ledger.Expired): "Nobody decided in time: it did not run",
-	string(ledger.Revoked): "It was taken back",
-	notices.ApproverAdded:  "Somebody may decide from now on", notices.ApproverRemoved: "Somebody may not decide any more",
-	notices.WallFailed: "A wall around the cells did not hold: they are frozen",
-	notices.Test:       "This is a test: notices arrive here",
 }

@@ -324,6 +324,35 @@ func TestWhatCameOfASending(t *testing.T) {
 	}
 }
 
+// A viewer who looks at a card has not seen it for those who decide. Control: an approver has.
+func TestAViewersLookKeepsNothingFromApprovers(t *testing.T) {
+	s := newWard(t)
+	s.soon(t)
+	if _, err := s.noticesVerb(t.Context(), root(), hookAt("https://pager.example.org/in")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		by   *browser
+		cell string
+		seen bool
+	}{{s.signedIn(t, "eve", true), "work", false}, {s.signedIn(t, "ada"), "play", true}} {
+		id := s.asks(t, c.cell)
+		s.outbox.mu.Lock()
+		err := s.takeNews(t.Context())
+		s.outbox.mu.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.by.show(id)
+		s.outbox.mu.Lock()
+		seen := s.outbox.book.Of(id) && !s.outbox.book.Seen(id)
+		s.outbox.mu.Unlock()
+		if seen != c.seen {
+			t.Errorf("what was looked at in cell %s is seen: %t", c.cell, seen)
+		}
+	}
+}
+
 // Who may decide is told of everywhere; a counter of a passkey that grew is nothing to tell.
 func TestApproversAreTold(t *testing.T) {
 	s := newWard(t)
@@ -331,8 +360,11 @@ func TestApproversAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.signedIn(t, "ada")
-	if err := s.removeApprover(t.Context(), "ada", "person:0", "test"); err != nil {
-		t.Fatal(err)
+	s.signedIn(t, "eve", true)
+	for _, name := range []string{"ada", "eve"} {
+		if err := s.removeApprover(t.Context(), name, "person:0", "test"); err != nil {
+			t.Fatal(err)
+		}
 	}
 	s.outbox.mu.Lock()
 	defer s.outbox.mu.Unlock()
@@ -343,7 +375,7 @@ func TestApproversAreTold(t *testing.T) {
 	for _, d := range s.outbox.book.Due(s.ledger.Now(), targets(s.channels(), nil)) {
 		got = append(got, d.Item.State+" "+d.Thread.Title)
 	}
-	if want := "[approver-added approver ada approver-removed approver ada]"; fmt.Sprint(got) != want {
+	if want := "[approver-added approver ada approver-added viewer eve approver-removed approver ada approver-removed viewer eve]"; fmt.Sprint(got) != want {
 		t.Errorf("%v", got)
 	}
 }

@@ -44,6 +44,17 @@ type noticeText struct {
 	Link      string `json:"link,omitempty"`    // has an opaque id, and shows nothing without a session
 }
 
+// headlines say what happened, by state.
+var headlines = map[string]string{
+	string(ledger.Parked): "A decision waits", string(ledger.Approved): "Approved", string(ledger.Done): "Done",
+	string(ledger.Failed): "It failed", string(ledger.Unknown): "It may have run: look before it is repeated",
+	string(ledger.Denied): "Denied", string(ledger.Expired): "Nobody decided in time: it did not run",
+	string(ledger.Revoked): "It was taken back",
+	notices.ApproverAdded:  "Somebody may sign in from now on", notices.ApproverRemoved: "Somebody may not sign in any more",
+	notices.WallFailed: "A wall around the cells did not hold: they are frozen",
+	notices.Test:       "This is a test: notices arrive here",
+}
+
 func (s *Sentinel) textOf(next *notices.Sending, detail string) *noticeText {
 	t, i := next.Thread, next.Item
 	out := &noticeText{ID: t.ID, State: i.State, Count: i.Count}

@@ -45,15 +45,19 @@ func (s *Sentinel) watchEvents(ctx context.Context, _ *daemon.Call, req *wire.Wa
 	}
 }
 
+// callEntries are the kinds of entries by which a call came to another state.
+func callEntries() []string {
+	return []string{ledger.EvPark, ledger.EvApprove, ledger.EvExecute, ledger.EvFinish, ledger.EvSettle, ledger.EvDeny, ledger.EvExpire,
+		ledger.EvRevoke}
+}
+
 // eventsOf are the events of the entries from one up to before another, and the last entry that was looked at.
 func (s *Sentinel) eventsOf(ctx context.Context, from, to int64) (out []wire.Event, last int64, err error) {
 	last = to - 1
 	if from >= to {
 		return nil, last, nil
 	}
-	entries, err := s.ledger.Entries(ctx, ledger.Query{From: from, To: to, Limit: maxEvents,
-		Types: []string{ledger.EvPark, ledger.EvApprove, ledger.EvExecute, ledger.EvFinish, ledger.EvSettle, ledger.EvDeny, ledger.EvExpire,
-			ledger.EvRevoke}})
+	entries, err := s.ledger.Entries(ctx, ledger.Query{From: from, To: to, Limit: maxEvents, Types: callEntries()})
 	if err != nil {
 		return nil, last, err
 	}

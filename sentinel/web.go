@@ -150,7 +150,7 @@ func (s *Sentinel) approverNamed(name string) (row approverRow, ok bool) {
 // approvers.
 var forViewers = map[string]func(q any) bool{
 	"pending": look, "show": look, "body": look, "history": look, "find": look, "grants": look, "accounts": look, "labels": look,
-	"events": look, "push": look, "seen": look, // of push it is a device of one's own
+	"events": look, "push": look, // of push it is a device of one's own
 	"session":  func(q any) bool { s, ok := q.(*wire.SessionReq); return ok && s.End == "" },
 	"settings": func(q any) bool { s, ok := q.(*wire.SettingsReq); return ok && len(s.Lines) == 0 },
 }
@@ -308,14 +308,16 @@ func (s *Sentinel) webShow(ctx context.Context, c *daemon.Call, req *wire.CallRe
 	if err != nil {
 		return nil, s.ledgerError(err)
 	}
-	s.seen(ctx, call.ID)
 	o := &wire.Offer{RP: place.Host}
 	if o.Card, err = cardOf(&call); err != nil {
 		return nil, err
 	}
 	o.Card.Became = s.became(&call)
 	row, ok := s.approverNamed(c.Peer.Name)
-	if o.Viewer = !ok || row.Viewer; o.Viewer || call.State != ledger.Parked {
+	if o.Viewer = !ok || row.Viewer; !o.Viewer { // a viewer's look must not keep from those who decide that it waits
+		s.seen(ctx, call.ID)
+	}
+	if o.Viewer || call.State != ledger.Parked {
 		return o, fitAnswer(o)
 	}
 	now := s.ledger.Now()

@@ -792,6 +792,8 @@ func TestAViewer(t *testing.T) {
 	if _, err := answerTo(eve, "settings", s.webSettings, wire.SettingsReq{}); err != nil {
 		t.Errorf("settings: %v", err)
 	}
+	_, err = answerTo(eve, "seen", s.webSeen, wire.CallRef{Call: id})
+	refused("keep others from being told", err)
 	_, err = answerTo(eve, "taint", s.taint, wire.TaintReq{Cell: "work", Clear: true})
 	refused("clear a label", err)
 	_, err = answerTo(eve, "a verb of later", s.pending, wire.ListFrom{})
