@@ -4,6 +4,7 @@ package sentinel
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
@@ -126,7 +127,7 @@ func openSealed[T any](s *Sentinel, prefix string) []T {
 // channels are all that root added, oldest first.
 func (s *Sentinel) channels() []channel {
 	out := openSealed[channel](s, channelKey)
-	slices.SortFunc(out, func(a, b channel) int { return int(a.Made - b.Made) })
+	slices.SortFunc(out, func(a, b channel) int { return cmp.Compare(a.Made, b.Made) })
 	return out
 }
 
@@ -134,9 +135,8 @@ func (s *Sentinel) channels() []channel {
 func (s *Sentinel) browsers() []subscription {
 	out := openSealed[subscription](s, browserKey)
 	out = slices.DeleteFunc(out, func(b subscription) bool {
-		var r approverRow
-		v, ok := s.ledger.Setting(approverKey + b.Approver)
-		return !ok || len(v.Value) == 0 || json.Unmarshal(v.Value, &r) != nil || r.Made > b.Made
+		r, ok := s.approverNamed(b.Approver)
+		return !ok || r.Made > b.Made
 	})
 	slices.SortFunc(out, func(a, b subscription) int { return strings.Compare(a.ID, b.ID) })
 	return out

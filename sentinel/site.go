@@ -24,10 +24,12 @@ const siteMeaning = "site 1"
 // deniedFor is how long a site is not asked about again for a cell, after a person said no.
 const deniedFor = 24 * time.Hour
 
+const deniedPrefix = "site-denied/" // settings: the card that was denied
+
 // deniedKey names a person's no. A site's name may be longer than a setting's.
 func deniedKey(cell, site string) string {
 	sum := wire.Sum([]byte(site))
-	return "site-denied/" + cell + "/" + hex.EncodeToString(sum[:16])
+	return deniedPrefix + cell + "/" + hex.EncodeToString(sum[:16])
 }
 
 // question is what a person has to decide first: of its kind there is one card at a time for a cell and key.

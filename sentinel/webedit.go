@@ -123,12 +123,11 @@ func (s *Sentinel) editForm(c *ledger.Call, m *describe.Method) (*wire.EditResp,
 	r := new(wire.EditResp)
 	for i := range m.Args {
 		a := &m.Args[i]
-		f := wire.EditField{Name: a.Name, Label: a.Label, Help: a.Help, Type: a.Type, Enum: a.Enum, Required: a.Required, Repeat: a.Repeat,
-			Fixed: fixed(m, a.Name), Values: v[a.Name]}
 		if a.Type == describe.TypeFile {
 			continue
 		}
-		r.Form = append(r.Form, f)
+		r.Form = append(r.Form, wire.EditField{Name: a.Name, Label: a.Label, Help: a.Help, Type: a.Type, Enum: a.Enum, Required: a.Required,
+			Repeat: a.Repeat, Fixed: fixed(m, a.Name), Values: v[a.Name]})
 	}
 	for i, file := range o.Frame.Files {
 		a, _ := m.Arg(file.Arg)

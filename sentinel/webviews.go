@@ -113,15 +113,14 @@ func (s *Sentinel) webSettings(ctx context.Context, c *daemon.Call, req *wire.Se
 
 func (s *Sentinel) settingsView(ctx context.Context) *wire.SettingsView {
 	now := s.policy.Load()
-	r := &wire.SettingsView{Policy: s.comparedWith(), Connectors: now.Connectors(), Sites: now.Sites(), Denied: s.deniedSites(ctx),
+	return &wire.SettingsView{Policy: s.comparedWith(), Connectors: now.Connectors(), Sites: now.Sites(), Denied: s.deniedSites(ctx),
 		Notes: few(s.notesNow(now), "doorward policy check"), Card: s.waitsFor(widenPolicy, policy.PolicyFile)}
-	return r
 }
 
 // deniedSites are those that a person said no to lately, the newest first.
 func (s *Sentinel) deniedSites(ctx context.Context) []wire.DeniedSite {
 	now := s.ledger.Now()
-	all := slices.DeleteFunc(s.ledger.Settings(deniedKey("", "")[:len("site-denied/")]), func(v ledger.Setting) bool {
+	all := slices.DeleteFunc(s.ledger.Settings(deniedPrefix), func(v ledger.Setting) bool {
 		return len(v.Value) == 0 || now.Reached(v.At.Add(deniedFor))
 	})
 	slices.SortFunc(all, func(a, b ledger.Setting) int { return strings.Compare(string(b.Value), string(a.Value)) })
