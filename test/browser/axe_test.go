@@ -45,19 +45,19 @@ func TestNothingKeepsPeopleOut(t *testing.T) {
 			t.Helper()
 			b.Eval(`document.querySelectorAll("main details").forEach((d) => { d.open = true; })`, nil)
 			for _, scheme := range []string{"light", "dark"} {
-				b.scheme(scheme)
+				b.Scheme(scheme)
 				for _, f := range b.faults(program) {
 					t.Errorf("%s, %s: %s", name, scheme, f)
 				}
 			}
 		}
-		b.sees("Make a passkey")
+		b.Sees("Make a passkey")
 		look("enrolment")
 		b.press("Make a passkey")
-		b.sees("Sign in with a passkey")
+		b.Sees("Sign in with a passkey")
 		look("sign-in")
 		b.press("Sign in with a passkey")
-		b.sees("Waiting for you")
+		b.Sees("Waiting for you")
 		for _, v := range views {
 			b.goes(v.name, v.heading)
 			look(v.name)

@@ -56,29 +56,29 @@ func TestTheWholeContentIsOpened(t *testing.T) {
 		r.cards = []wire.Card{c}
 		b := r.enrolled(t, w, h)
 		b.press("Open an issue")
-		b.sees(cutLine + "letter.txt. It runs as a whole all the same.")
+		b.Sees(cutLine + "letter.txt. It runs as a whole all the same.")
 		b.press("letter.txt (690 kB)")
-		b.sees("Not all of it is shown.")
+		b.Sees("Not all of it is shown.")
 		fits(t, b)
 		b.press("Open all of it")
-		b.sees("It is what the card has the digest of.")
-		for !strings.Contains(b.text(), "and at the very end") {
-			b.eval(`(() => { const e = [...document.querySelectorAll("button")].find((e) => e.innerText.startsWith("Show more (")); e?.click(); return Boolean(e); })()`, new(bool))
-			if !strings.Contains(b.text(), cutLine) && !strings.Contains(b.text(), "and at the very end") {
+		b.Sees("It is what the card has the digest of.")
+		for !strings.Contains(b.Text(), "and at the very end") {
+			b.Eval(`(() => { const e = [...document.querySelectorAll("button")].find((e) => e.innerText.startsWith("Show more (")); e?.click(); return Boolean(e); })()`, new(bool))
+			if !strings.Contains(b.Text(), cutLine) && !strings.Contains(b.Text(), "and at the very end") {
 				t.Fatal("it counts as seen before its end")
 			}
 		}
-		b.sees("pay⟨U+202E⟩eve")
+		b.Sees("pay⟨U+202E⟩eve")
 		var shown string
-		b.eval(`[...document.querySelectorAll("details pre .text")].map((l) => l.textContent).join("\n") + "\n"`, &shown)
+		b.Eval(`[...document.querySelectorAll("details pre .text")].map((l) => l.textContent).join("\n") + "\n"`, &shown)
 		if asTerminal(shown) != strings.ReplaceAll(text, "\u202e", `\u{202e}`) {
 			t.Errorf("what is shown is another text, of %d characters in place of %d", len(shown), len(text))
 		}
 		b.Until(`!document.body.innerText.includes("You have not seen all")`, "all was seen")
 		fits(t, b)
 		b.press("Approve once")
-		b.sees("Approved.")
-		if c := b.complaints(); len(c) > 0 {
+		b.Sees("Approved.")
+		if c := b.Complaints(); len(c) > 0 {
 			t.Errorf("the console: %q", c)
 		}
 	})
@@ -100,13 +100,13 @@ func TestContentOfAnotherDigestIsNotShown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r.with(func() { r.content[wire.Sum(text)] = other })
-			b.eval(`location.hash = "#pending"`, nil)
-			b.sees("Waiting for you")
+			b.Eval(`location.hash = "#pending"`, nil)
+			b.Sees("Waiting for you")
 			b.press("Open an issue")
 			b.press("letter.txt (3800 bytes)")
 			b.press("Open all of it")
-			b.sees("Nothing of it is shown.")
-			if s := b.text(); strings.Contains(s, "not asked") || !strings.Contains(s, cutLine) {
+			b.Sees("Nothing of it is shown.")
+			if s := b.Text(); strings.Contains(s, "not asked") || !strings.Contains(s, cutLine) {
 				t.Errorf("it is shown:\n%s", s)
 			}
 		})
@@ -133,17 +133,17 @@ func TestContentIsSavedAsAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.press("Open an issue")
-	b.sees("Approve once")
-	b.eval(`document.querySelectorAll("details").forEach((d) => { d.open = true; })`, nil)
-	b.sees("33 bytes that are no text")
-	if strings.Contains(b.text(), "Open all of it") {
+	b.Sees("Approve once")
+	b.Eval(`document.querySelectorAll("details").forEach((d) => { d.open = true; })`, nil)
+	b.Sees("33 bytes that are no text")
+	if strings.Contains(b.Text(), "Open all of it") {
 		t.Error("what is no text, or large, can be opened here")
 	}
 	for i, want := range []struct {
 		name string
 		body []byte
 	}{{"card-_cod.html.bin", evil}, {"card-big.txt", big}} {
-		b.eval(fmt.Sprintf(`[...document.querySelectorAll("button")].filter((e) => e.innerText === "Save it as a file")[%d].click()`, i), nil)
+		b.Eval(fmt.Sprintf(`[...document.querySelectorAll("button")].filter((e) => e.innerText === "Save it as a file")[%d].click()`, i), nil)
 		for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 			got, _ := os.ReadFile(filepath.Join(dir, want.name))
 			if bytes.Equal(got, want.body) {
@@ -151,15 +151,15 @@ func TestContentIsSavedAsAFile(t *testing.T) {
 			}
 			if time.Now().After(end) {
 				all, _ := filepath.Glob(dir + "/*")
-				t.Fatalf("%s has %d bytes; there are %q; %s", want.name, len(got), all, b.text())
+				t.Fatalf("%s has %d bytes; there are %q; %s", want.name, len(got), all, b.Text())
 			}
 		}
-		b.sees("Saved. It may be anything")
+		b.Sees("Saved. It may be anything")
 	}
 	b.Until(`!document.body.innerText.includes("You have not seen all")`, "all was seen")
 	var ran bool
-	b.eval(`Boolean(window.ran)`, &ran)
-	if c := b.complaints(); ran || len(c) > 0 {
+	b.Eval(`Boolean(window.ran)`, &ran)
+	if c := b.Complaints(); ran || len(c) > 0 {
 		t.Errorf("it ran: %t; the console: %q", ran, c)
 	}
 }
@@ -172,7 +172,7 @@ func TestNamesOfSavedFiles(t *testing.T) {
 		"con": "card-con.bin", ".bashrc": "card-bashrc.bin", "a.pdf.": "card-a.pdf", "x\u202efdp.exe": "card-x_fdp.exe.bin", "a\x00.pdf": "card-a_.pdf",
 		"what is sent": "card-what_is_sent.bin", "-rf.txt": "card-rf.txt", strings.Repeat("a", 300) + ".txt": "card-" + strings.Repeat("a", 76) + ".txt"} {
 		var got string
-		if b.call("body.js", `return m.fileName(args[0])`, &got, name); got != want {
+		if b.Call("body.js", `return m.fileName(args[0])`, &got, name); got != want {
 			t.Errorf("%q: %q, want %q", name, got, want)
 		}
 	}
@@ -185,7 +185,7 @@ func TestPiecesOfAText(t *testing.T) {
 	for _, text := range []string{"", "x", "x\n", strings.Repeat("\n", 5000), strings.Repeat("x", 200_000), strings.Repeat("😀", 100_000),
 		strings.Repeat("\u202e", 100_000), "x" + strings.Repeat("😀", 100_000), strings.Repeat("line\n", 1000) + strings.Repeat("y", 70_000) + "\nend"} {
 		var got []int
-		b.call("body.js", `let rest = args[0]; const out = []; while (rest) { const n = m.ends(rest); if (n < 1 || n > 65536 || /[\ud800-\udbff]$/.test(rest.slice(0, n)) ||
+		b.Call("body.js", `let rest = args[0]; const out = []; while (rest) { const n = m.ends(rest); if (n < 1 || n > 65536 || /[\ud800-\udbff]$/.test(rest.slice(0, n)) ||
 			rest.slice(0, n).split("\n").length > 1001) return [-n]; out.push(n); rest = rest.slice(n); } return out;`, &got, text)
 		for _, n := range got {
 			if n < 0 {

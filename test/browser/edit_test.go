@@ -62,14 +62,14 @@ func (r *rig) editing(t *testing.T, w, h int64) *tab {
 	b := r.enrolled(t, w, h)
 	b.press("Open an issue")
 	b.press("Change it first")
-	b.sees("Nothing runs by this.")
+	b.Sees("Nothing runs by this.")
 	return b
 }
 
 // set gives the field with that name a value, as a person who types it.
 func (b *tab) set(label, value string) {
 	b.T.Helper()
-	b.eval(fmt.Sprintf(`(() => { const e = document.querySelector('[aria-label=%q]'); e.value = %q; e.dispatchEvent(new Event("input", { bubbles: true })); })()`,
+	b.Eval(fmt.Sprintf(`(() => { const e = document.querySelector('[aria-label=%q]'); e.value = %q; e.dispatchEvent(new Event("input", { bubbles: true })); })()`,
 		label, value), nil)
 }
 
@@ -79,18 +79,18 @@ func TestAChangeIsShownBeforeItIsApproved(t *testing.T) {
 		r := newRig(t)
 		b := r.editing(t, w, h)
 		fits(t, b)
-		b.sees("This stays: it says what the call builds on.")
+		b.Sees("This stays: it says what the call builds on.")
 		b.set("Title", "It stalls \u202e often")
 		b.press("One more")
 		b.set("Labels, value 1", "bug")
-		b.eval(`(() => { const e = document.querySelector('[aria-label="Text of body.md"]'); e.value = e.value.replace("Eve", "Ada"); })()`, nil)
+		b.Eval(`(() => { const e = document.querySelector('[aria-label="Text of body.md"]'); e.value = e.value.replace("Eve", "Ada"); })()`, nil)
 		b.press("Look at the change")
 		for _, s := range []string{"Changed: Open an issue", "was: It stalls\n", "is now: It stalls ⟨U+202E⟩ often", "is now: bug", "was: Regards, Eve", "is now: Regards, Ada"} {
-			b.sees(s)
+			b.Sees(s)
 		}
 		fits(t, b)
 		var labels []string
-		b.eval(`[...document.querySelectorAll(".changes > dt")].map((e) => e.innerText)`, &labels)
+		b.Eval(`[...document.querySelectorAll(".changes > dt")].map((e) => e.innerText)`, &labels)
 		if fmt.Sprint(labels) != "[Labels Title body.md]" {
 			t.Errorf("other is %q", labels)
 		}
@@ -100,17 +100,17 @@ func TestAChangeIsShownBeforeItIsApproved(t *testing.T) {
 			}
 		})
 		b.press("Change more")
-		b.sees("Nothing runs by this.")
+		b.Sees("Nothing runs by this.")
 		b.press("Look at the change")
 		b.press("Approve what I changed")
-		b.sees("Approved.")
+		b.Sees("Approved.")
 		r.with(func() {
 			if len(r.decided) != 1 || !r.decided[0].Approve || !bytes.Equal(r.decided[0].Edits, r.cards[0].Hash) ||
 				!bytes.Equal(r.decided[0].Hash, bytes.Repeat([]byte{7}, 32)) {
 				t.Errorf("%+v", r.decided)
 			}
 		})
-		if c := b.complaints(); len(c) > 0 {
+		if c := b.Complaints(); len(c) > 0 {
 			t.Errorf("the console: %q", c)
 		}
 	})
@@ -121,10 +121,10 @@ func TestAChangeIsLeft(t *testing.T) {
 	b := r.editing(t, 390, 844)
 	b.set("Title", "other")
 	b.press("Look at the change")
-	b.sees("is now: other")
+	b.Sees("is now: other")
 	b.press("Leave it as it was")
 	b.press("Approve once")
-	b.sees("Approved.")
+	b.Sees("Approved.")
 	r.with(func() {
 		if len(r.decided) != 1 || r.decided[0].Edits != nil || !bytes.Equal(r.decided[0].Hash, r.cards[0].Hash) {
 			t.Errorf("%+v", r.decided)
@@ -139,7 +139,7 @@ func TestAnotherChangeThanThePersonMadeIsNotShown(t *testing.T) {
 	b := r.editing(t, 1280, 900)
 	b.set("Title", "control")
 	b.press("Look at the change")
-	b.sees("is now: control")
+	b.Sees("is now: control")
 	b.press("Change more")
 	for name, attack := range map[string]func(){
 		"a word": func() {
@@ -168,8 +168,8 @@ func TestAnotherChangeThanThePersonMadeIsNotShown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r.with(attack)
 			b.press("Look at the change")
-			b.sees("Nothing of it is shown.")
-			if s := b.text(); strings.Contains(s, "Pay eve") || strings.Contains(s, "Approve what I changed") {
+			b.Sees("Nothing of it is shown.")
+			if s := b.Text(); strings.Contains(s, "Pay eve") || strings.Contains(s, "Approve what I changed") {
 				t.Errorf("it is shown:\n%s", s)
 			}
 			r.with(func() { r.makes, r.alter = nil, nil })
@@ -177,10 +177,10 @@ func TestAnotherChangeThanThePersonMadeIsNotShown(t *testing.T) {
 	}
 	// Put before the person as if it were a card that waits.
 	b.press("Look at the change")
-	b.sees("is now: control")
+	b.Sees("is now: control")
 	r.with(func() { r.edits = &wire.Edits{Call: "c1", Hash: r.cards[0].Hash} })
-	b.eval(`location.hash = "#card=d1"`, nil)
-	b.sees("This is not shown")
+	b.Eval(`location.hash = "#card=d1"`, nil)
+	b.Sees("This is not shown")
 	r.with(func() {
 		if len(r.decided) > 0 {
 			t.Errorf("%+v", r.decided)
@@ -205,7 +205,7 @@ func TestTheDifferenceOfTwoTexts(t *testing.T) {
 	}{{"", "", 0}, {"a", "", 0}, {"", "a", 0}, {"abc", "abc", 3}, {"abc", "axc", 2}, {"abcabba", "cbabac", 4}, {"abc", "xyz", 0}, {"aaaa", "aa", 2},
 		{"x" + long, "y" + long, 4000}, {"x" + long + "z", "y" + strings.Repeat("cd", 2000) + "w", 0}} {
 		var steps [][2]string
-		b.call("diff.js", `return m.lines(args[0], args[1])`, &steps, split(c.a), split(c.b))
+		b.Call("diff.js", `return m.lines(args[0], args[1])`, &steps, split(c.a), split(c.b))
 		var was, is strings.Builder
 		stay := 0
 		for _, s := range steps {
@@ -240,12 +240,12 @@ func TestTheDifferenceOfTwoTexts(t *testing.T) {
 			a.Bodies[0].Cut = true
 		}
 		var n int
-		if b.call("diff.js", `return m.changes(args[0], args[1]).length`, &n, a, k); n != 1 {
+		if b.Call("diff.js", `return m.changes(args[0], args[1]).length`, &n, a, k); n != 1 {
 			t.Errorf("%s: %d are other", name, n)
 		}
 	}
 	var n int
-	if b.call("diff.js", `return m.changes(args[0], args[0]).length`, &n, base); n != 0 {
+	if b.Call("diff.js", `return m.changes(args[0], args[0]).length`, &n, base); n != 0 {
 		t.Errorf("of one card %d are other", n)
 	}
 }

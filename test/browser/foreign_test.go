@@ -174,7 +174,7 @@ func visit(t *testing.T, stand walls, host string) *foreign {
 func (f *foreign) anew() {
 	f.T.Helper()
 	f.Run(chromedp.Navigate(f.site))
-	f.sees("another site")
+	f.Sees("another site")
 }
 
 // tries runs one attempt to its end, and returns what came of it at the two ports and at sentinel.

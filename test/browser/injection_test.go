@@ -72,29 +72,29 @@ func TestNoFieldIsMarkup(t *testing.T) {
 				}
 			})
 			var views []string
-			b.eval(`[...document.querySelectorAll("nav a")].map((a) => a.hash)`, &views)
+			b.Eval(`[...document.querySelectorAll("nav a")].map((a) => a.hash)`, &views)
 			card, _ := json.Marshal(c.ID)
 			views = append(views, "#card="+string(card))
 			for _, view := range views {
-				b.eval(`document.querySelector("main").replaceChildren()`, nil)
+				b.Eval(`document.querySelector("main").replaceChildren()`, nil)
 				if name, id, ok := strings.Cut(view, "="); ok {
-					b.eval(fmt.Sprintf(`location.hash = %q + encodeURIComponent(%s)`, name+"=", id), nil)
+					b.Eval(fmt.Sprintf(`location.hash = %q + encodeURIComponent(%s)`, name+"=", id), nil)
 				} else {
-					b.eval(fmt.Sprintf(`(location.hash = "#none", location.hash = %q)`, view), nil)
+					b.Eval(fmt.Sprintf(`(location.hash = "#none", location.hash = %q)`, view), nil)
 				}
 				b.Until(`Boolean(document.querySelector("main h1"))`, view+" is shown")
 				var has bool
-				if b.eval(`/q([A-Z]|type)/.test(document.querySelector("main").textContent)`, &has); !has && view != "#notices" { // which is of this browser
+				if b.Eval(`/q([A-Z]|type)/.test(document.querySelector("main").textContent)`, &has); !has && view != "#notices" { // which is of this browser
 					t.Errorf("%s shows none of the fields", view)
 				}
 				b.Until(`(() => { const shut = [...document.querySelectorAll("details:not([open])")]; shut.forEach((d) => { d.open = true; }); return !shut.length; })()`,
 					"all is open")
 				var found []string
-				if b.eval(raw, &found); len(found) > 0 {
+				if b.Eval(raw, &found); len(found) > 0 {
 					t.Errorf("%s: %s", view, strings.Join(found, "\n"))
 				}
 			}
-			if c := b.complaints(); len(c) > 0 {
+			if c := b.Complaints(); len(c) > 0 {
 				t.Errorf("the console: %q", c)
 			}
 		})
@@ -102,8 +102,8 @@ func TestNoFieldIsMarkup(t *testing.T) {
 	t.Run("control", func(t *testing.T) {
 		b := newRig(t).enrolled(t, 390, 844)
 		var found []string
-		b.eval(`(() => { const i = document.createElement("img"); i.title = "\u202e"; document.querySelector("main").append(i, "a\u200bb"); })()`, nil)
-		if b.eval(raw, &found); len(found) != 3 {
+		b.Eval(`(() => { const i = document.createElement("img"); i.title = "\u202e"; document.querySelector("main").append(i, "a\u200bb"); })()`, nil)
+		if b.Eval(raw, &found); len(found) != 3 {
 			t.Errorf("of three faults these are found: %q", found)
 		}
 	})

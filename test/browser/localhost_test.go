@@ -20,7 +20,7 @@ func TestANameBelowLocalhostIsItsOwn(t *testing.T) {
 	b := r.enrolled(t, 1280, 800)
 	b.press("Open an issue")
 	b.press("Approve once")
-	b.sees("Approved.")
+	b.Sees("Approved.")
 
 	cookies := make(chan string, 1)
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -41,7 +41,7 @@ func TestANameBelowLocalhostIsItsOwn(t *testing.T) {
 			continue
 		}
 		var said string
-		b.eval(`navigator.credentials.get({ publicKey: { challenge: new Uint8Array(32), rpId: "ward.localhost" } }).then(() => "signed", (e) => e.name)`, &said)
+		b.Eval(`navigator.credentials.get({ publicKey: { challenge: new Uint8Array(32), rpId: "ward.localhost" } }).then(() => "signed", (e) => e.name)`, &said)
 		if said != "SecurityError" {
 			t.Errorf("%s asks for its passkey: %s", host, said)
 		}

@@ -14,12 +14,12 @@ import (
 func TestNewsComesByItself(t *testing.T) {
 	r := newRig(t)
 	b := r.enrolled(t, 1280, 900)
-	b.sees("Nothing waits.")
+	b.Sees("Nothing waits.")
 	r.with(func() { r.cards = []wire.Card{card("c1")} })
 	r.tell(wire.Event{ID: "c1", State: wire.StateParked})
-	b.sees("Something new waits for you.")
+	b.Sees("Something new waits for you.")
 	b.press("Open an issue")
-	b.sees("Approve once")
+	b.Sees("Approve once")
 	asked := func() (n int) {
 		r.with(func() {
 			for _, a := range r.asked {
@@ -37,8 +37,8 @@ func TestNewsComesByItself(t *testing.T) {
 	}
 	r.with(func() { r.cards[0].State = wire.StateDone })
 	r.tell(wire.Event{ID: "c1", State: wire.StateDenied})
-	b.sees("What you have open is done now.") // as sentinel says, not the stream
-	if strings.Contains(b.text(), "Approve once") {
+	b.Sees("What you have open is done now.") // as sentinel says, not the stream
+	if strings.Contains(b.Text(), "Approve once") {
 		t.Error("it can still be decided")
 	}
 }
@@ -52,10 +52,10 @@ func TestNothingIsLostBeforeTheStreamStands(t *testing.T) {
 		r.stall = map[string]chan struct{}{"events": stall}
 		r.cards = []wire.Card{card("c1")}
 		b := r.enrolled(t, 1280, 900)
-		b.sees("Open an issue")
+		b.Sees("Open an issue")
 		if open {
 			b.press("Open an issue")
-			b.sees("Approve once")
+			b.Sees("Approve once")
 		}
 		r.with(func() {
 			other := card("c2")
@@ -65,14 +65,14 @@ func TestNothingIsLostBeforeTheStreamStands(t *testing.T) {
 		})
 		r.tell(wire.Event{ID: "c2", State: wire.StateParked})
 		r.tell(wire.Event{ID: "c1", State: wire.StateDenied})
-		if strings.Contains(b.text(), "Open another") || open && !strings.Contains(b.text(), "Approve once") {
+		if strings.Contains(b.Text(), "Open another") || open && !strings.Contains(b.Text(), "Approve once") {
 			t.Error("control: it is known before anybody told")
 		}
 		close(stall)
 		if open {
-			b.sees("What you have open is denied now.")
+			b.Sees("What you have open is denied now.")
 		} else {
-			b.sees("Open another")
+			b.Sees("Open another")
 		}
 	}
 }
@@ -82,11 +82,11 @@ func TestTheStreamComesBackUntilTheSessionIsOver(t *testing.T) {
 	r := newRig(t)
 	r.broken = true
 	b := r.enrolled(t, 1280, 900)
-	b.sees("Nothing waits.")
+	b.Sees("Nothing waits.")
 	b.Until(`performance.getEntriesByType("resource").filter((e) => e.name.includes("/v1/events")).length > 1`, "it is asked for again")
 	r.with(func() { r.broken, r.cards = false, []wire.Card{card("c1")} })
-	b.sees("Something new waits for you.")
+	b.Sees("Something new waits for you.")
 	r.with(func() { r.session = nil })
 	r.tell(wire.Event{}) // which wakes the stream
-	b.sees("Sign in with a passkey")
+	b.Sees("Sign in with a passkey")
 }

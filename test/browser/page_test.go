@@ -39,19 +39,19 @@ func TestThePageLoadsUnderItsPolicy(t *testing.T) {
 		r := newRig(t)
 		b := r.keyed(t, w, h)
 		fits(t, b)
-		if c := b.complaints(); len(c) > 0 {
+		if c := b.Complaints(); len(c) > 0 {
 			t.Errorf("the console: %q", c)
 		}
 		// What the policy forbids does not happen, and the console says so: else nobody would hear of it above.
 		var ran bool
-		b.eval(`(() => { const s = document.createElement("script"); try { s.text = "window.ran = true"; } catch { }
+		b.Eval(`(() => { const s = document.createElement("script"); try { s.text = "window.ran = true"; } catch { }
 			document.head.append(s); const l = document.createElement("div");
 			try { l.innerHTML = "<img src=x onerror='window.ran = true'>"; document.body.append(l); } catch { }
 			return fetch("http://localhost:1/").catch(() => Boolean(window.ran)); })()`, &ran)
 		if ran {
 			t.Error("a script of another's making runs")
 		}
-		if len(b.complaints()) == 0 {
+		if len(b.Complaints()) == 0 {
 			t.Error("control: the console says nothing of what was forbidden")
 		}
 	})
@@ -61,9 +61,9 @@ func TestThePageLoadsUnderItsPolicy(t *testing.T) {
 func fits(t *testing.T, b *tab) {
 	t.Helper()
 	var wide float64
-	b.eval(`document.documentElement.scrollWidth - window.innerWidth`, &wide)
+	b.Eval(`document.documentElement.scrollWidth - window.innerWidth`, &wide)
 	if wide > 0 {
-		t.Errorf("the page is %v pixels wider than the window:\n%s", wide, b.text())
+		t.Errorf("the page is %v pixels wider than the window:\n%s", wide, b.Text())
 	}
 }
 
@@ -111,7 +111,7 @@ func TestAnAlteredAnswerIsRefusedByTheScript(t *testing.T) {
 		h := said(r.key, "show", nil)
 		c.change(h)
 		var got string
-		b.call("verify.js", fmt.Sprintf(refused, `genuine(await m.answerKey(args[0]), args[1].Verb, m.bytes(args[1].Nonce), m.bytes(args[1].Body),
+		b.Call("verify.js", fmt.Sprintf(refused, `genuine(await m.answerKey(args[0]), args[1].Verb, m.bytes(args[1].Nonce), m.bytes(args[1].Body),
 			args[1].Refused, m.bytes(args[1].Answer), args[1].Sig)`), &got, r.keyText(), h)
 		if got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
@@ -138,7 +138,7 @@ func TestAnOfferOfAnotherCardIsRefusedByTheScript(t *testing.T) {
 		o := &wire.Offer{Card: card("c1"), Nonce: random(), Expires: time.Now().Add(time.Hour).Unix(), RP: "localhost", Allow: [][]byte{{1}}}
 		c.change(o)
 		var got string
-		b.call("verify.js", fmt.Sprintf(refused, `offered(args[0], "c1", "localhost")`), &got, o)
+		b.Call("verify.js", fmt.Sprintf(refused, `offered(args[0], "c1", "localhost")`), &got, o)
 		if got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
@@ -168,18 +168,18 @@ func TestTheScriptsChallengesAreThoseOfWire(t *testing.T) {
 		}
 		want := wire.Challenge(items, ends)
 		var got string
-		b.call("verify.js", `return m.base64(await m.challenge((args[0] || []).map((i) => ({ nonce: m.bytes(i.nonce), decision: m.bytes(i.decision), expires: i.expires }))))`,
+		b.Call("verify.js", `return m.base64(await m.challenge((args[0] || []).map((i) => ({ nonce: m.bytes(i.nonce), decision: m.bytes(i.decision), expires: i.expires }))))`,
 			&got, in)
 		if got != base64.StdEncoding.EncodeToString(want[:]) {
 			t.Errorf("%d decisions: %s, want %x", len(items), got, want)
 		}
 		nonce, code, credential := some(32), some(32), some(200)
 		login := wire.LoginChallenge(nonce)
-		b.call("verify.js", `return m.base64(await m.loginChallenge(m.bytes(args[0])))`, &got, nonce)
+		b.Call("verify.js", `return m.base64(await m.loginChallenge(m.bytes(args[0])))`, &got, nonce)
 		if got != base64.StdEncoding.EncodeToString(login[:]) {
 			t.Errorf("a login: %s, want %x", got, login)
 		}
-		b.call("verify.js", `return m.base64(await m.enrolMAC(m.bytes(args[0]), m.bytes(args[1])))`, &got, code, credential)
+		b.Call("verify.js", `return m.base64(await m.enrolMAC(m.bytes(args[0]), m.bytes(args[1])))`, &got, code, credential)
 		if got != base64.StdEncoding.EncodeToString(approver.EnrolMAC(code, credential)) {
 			t.Errorf("an enrolment: %s", got)
 		}
@@ -195,7 +195,7 @@ func TestADecisionsTextIsThatOfWire(t *testing.T) {
 		{Hash: c.Hash, Approve: true}, {Hash: c.Hash}, {Hash: c.Hash, Stop: true, Why: "no \u202e <b>"}, {Hash: c.Hash, Approve: true, Grant: c.Grantable},
 	} {
 		var text string
-		b.call("verify.js", `return new TextDecoder().decode(m.decision({ card: { hash: args[0].hash } }, args[0]))`, &text, want)
+		b.Call("verify.js", `return new TextDecoder().decode(m.decision({ card: { hash: args[0].hash } }, args[0]))`, &text, want)
 		var got wire.Decision
 		d := json.NewDecoder(strings.NewReader(text))
 		d.DisallowUnknownFields()
@@ -238,8 +238,8 @@ func TestAP02ThePageShowsWhatIsThere(t *testing.T) {
 		texts = append(texts, s.String())
 	}
 	var lines, blocks []string
-	b.call("visible.js", `return args[0].map((s) => m.line(s).map((p) => p.text).join(""))`, &lines, texts)
-	b.call("visible.js", `return args[0].map((s) => m.block(s).map((l) => l.map((p) => p.text).join("")).join("\n"))`, &blocks, texts)
+	b.Call("visible.js", `return args[0].map((s) => m.line(s).map((p) => p.text).join(""))`, &lines, texts)
+	b.Call("visible.js", `return args[0].map((s) => m.block(s).map((l) => l.map((p) => p.text).join("")).join("\n"))`, &blocks, texts)
 	for i, s := range texts {
 		if got, want := asTerminal(lines[i]), asTerminal(visible.Line(s)); got != want {
 			t.Errorf("%+q: %+q, want %+q", s, got, want)
@@ -249,7 +249,7 @@ func TestAP02ThePageShowsWhatIsThere(t *testing.T) {
 		}
 	}
 	var odd []bool // what is written in place of something stands in a style of its own, and what was there itself does not
-	b.call("visible.js", `return args.map((s) => m.line(s).some((p) => p.odd))`, &odd, "a\u202eb", "⟨U+202E⟩", "a")
+	b.Call("visible.js", `return args.map((s) => m.line(s).some((p) => p.odd))`, &odd, "a\u202eb", "⟨U+202E⟩", "a")
 	if fmt.Sprint(odd) != "[true false false]" {
 		t.Errorf("marked: %v", odd)
 	}
@@ -262,7 +262,7 @@ func TestAP02ThePageWarnsAsTheTerminalDoes(t *testing.T) {
 		"ada@xn--pypal-4ve.com", "xn--aaaaaaaa-0.com", "ｐaypal", "𝐩aypal", "example。org", "Привет, мир", "日本.jp", "xn--mnchen-3ya.de", "xn--e1afmkfd.xn--p1ai",
 		"xn--", "xn---", "xn--a", "see http://рау.com and xn--pypal-4ve.com", strings.Repeat("pаypal.com x", 20), "\u202ea.b", "XN--PYPAL-4VE.com"}
 	var got [][]string
-	b.call("visible.js", `return args[0].map(m.warnings)`, &got, texts)
+	b.Call("visible.js", `return args[0].map(m.warnings)`, &got, texts)
 	for i, s := range texts {
 		want := visible.Warnings(s)
 		if have, want := asTerminal(strings.Join(got[i], "; ")), strings.Join(want, "; "); have != want {
@@ -291,7 +291,7 @@ func (r *rig) keyed(t *testing.T, width, height int64) *tab {
 	t.Helper()
 	b := r.open(t, width, height, "#key="+r.keyText())
 	b.press("It is the same")
-	b.sees("Sign in with a passkey")
+	b.Sees("Sign in with a passkey")
 	return b
 }
 
@@ -300,7 +300,7 @@ func (r *rig) enrolled(t *testing.T, width, height int64) *tab {
 	b := r.open(t, width, height, r.link())
 	b.press("Make a passkey")
 	b.press("Sign in with a passkey")
-	b.sees("Waiting for you")
+	b.Sees("Waiting for you")
 	return b
 }
 
@@ -318,42 +318,42 @@ func TestFromTheLinkToADecision(t *testing.T) {
 		b.press("Open an issue, c1")
 		for _, s := range []string{"ada/engine", "It stalls", "first time you write to ada/engine", "Anyone may see it.", "work/run-1", "somebody sits at it",
 			"It has read what is untrusted", "You are asked because the method is sensitive"} {
-			b.sees(s)
+			b.Sees(s)
 		}
 		var order bool
-		b.eval(`document.body.innerText.indexOf("ada/engine") < document.body.innerText.indexOf("It stalls")`, &order)
+		b.Eval(`document.body.innerText.indexOf("ada/engine") < document.body.innerText.indexOf("It stalls")`, &order)
 		if !order {
 			t.Error("the destination does not come first")
 		}
-		if strings.Contains(b.text(), "second") {
+		if strings.Contains(b.Text(), "second") {
 			t.Error("the content is open before anybody asked")
 		}
 		b.press("body.md (12 bytes, text/markdown)")
-		b.sees("second ⟨U+202E⟩ line")
+		b.Sees("second ⟨U+202E⟩ line")
 		fits(t, b)
 		b.press("Approve once")
-		b.sees("Waiting for you")
-		b.sees("Approved.")
+		b.Sees("Waiting for you")
+		b.Sees("Approved.")
 
 		b.press("Open an issue, c2")
 		b.press("Approve, and the like of it too")
-		b.sees("Cell work may use github issue-create with account me, until session run-1 ends, as often as it asks; only where repo is ada/engine; " +
+		b.Sees("Cell work may use github issue-create with account me, until session run-1 ends, as often as it asks; only where repo is ada/engine; " +
 			"not after the cell has read what others wrote.")
-		b.eval(`(() => { const set = (id, v) => { const e = document.getElementById(id); e.value = v; e.dispatchEvent(new Event("input", { bubbles: true })); };
+		b.Eval(`(() => { const set = (id, v) => { const e = document.getElementById(id); e.value = v; e.dispatchEvent(new Event("input", { bubbles: true })); };
 			set("kind", "until"); set("count", "3"); return true; })()`, new(bool))
-		b.sees("3 times at most")
+		b.Sees("3 times at most")
 		fits(t, b)
 		b.press("Approve, and allow this ahead")
-		b.sees("Approved, and allowed ahead.")
+		b.Sees("Approved, and allowed ahead.")
 
 		b.press("Open an issue, c3")
 		b.press("Deny")
-		b.sees("Denied.")
+		b.Sees("Denied.")
 		b.press("Open an issue, c4")
 		b.press("Deny and stop the session")
-		b.sees("Denied, and the session is stopped.")
-		b.sees("Nothing waits.")
-		if c := b.complaints(); len(c) > 0 {
+		b.Sees("Denied, and the session is stopped.")
+		b.Sees("Nothing waits.")
+		if c := b.Complaints(); len(c) > 0 {
 			t.Errorf("the console: %q", c)
 		}
 		r.with(func() {
@@ -383,16 +383,16 @@ func TestFromTheLinkToADecision(t *testing.T) {
 func TestTheCodeOfTheLinkStaysOut(t *testing.T) {
 	r := newRig(t)
 	b := r.open(t, 390, 844, r.link())
-	b.sees("Make a passkey")
+	b.Sees("Make a passkey")
 	code := base64.RawURLEncoding.EncodeToString(r.code)
 	var where string
-	b.eval(`location.href + document.documentElement.outerHTML + JSON.stringify(localStorage) + JSON.stringify(sessionStorage) + document.referrer + history.length`, &where)
+	b.Eval(`location.href + document.documentElement.outerHTML + JSON.stringify(localStorage) + JSON.stringify(sessionStorage) + document.referrer + history.length`, &where)
 	if strings.Contains(where, code) || strings.Contains(where, "enrol=") {
 		t.Error("the code is still there:", where)
 	}
 	b.press("Make a passkey")
 	b.press("Sign in with a passkey")
-	b.sees("Waiting for you")
+	b.Sees("Waiting for you")
 	r.with(func() {
 		for _, a := range r.asked {
 			if strings.Contains(a, code) || strings.Contains(a, base64.StdEncoding.EncodeToString(r.code)) || strings.Contains(a, hex.EncodeToString(r.code)) {
@@ -401,7 +401,7 @@ func TestTheCodeOfTheLinkStaysOut(t *testing.T) {
 		}
 	})
 	var kept string
-	b.eval(`localStorage.getItem("doorward-card-key")`, &kept)
+	b.Eval(`localStorage.getItem("doorward-card-key")`, &kept)
 	if kept != r.keyText() {
 		t.Errorf("the card key is kept as %q", kept)
 	}
@@ -417,11 +417,11 @@ func TestATakenOverApprovalsSaysNothing(t *testing.T) {
 	r.with(func() {
 		r.alter = func(verb string, a *wire.WebResp) { old[verb] = &wire.WebResp{Body: a.Body, Signature: a.Signature} }
 	})
-	b.eval(`location.hash = "#card=c2"`, new(string))
-	b.sees("Approve once")
-	b.eval(`location.hash = "#stop"`, new(string))
+	b.Eval(`location.hash = "#card=c2"`, new(string))
+	b.Sees("Approve once")
+	b.Eval(`location.hash = "#stop"`, new(string))
 	b.press("Stop work")
-	b.sees("no new grants for work")
+	b.Sees("no new grants for work")
 	eve, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	for _, c := range []struct {
 		name, at, press string
@@ -449,24 +449,24 @@ func TestATakenOverApprovalsSaysNothing(t *testing.T) {
 		}, "Used 2 times"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b.eval(`location.hash = "#history"`, new(string))
-			b.sees("The record, entry by entry")
+			b.Eval(`location.hash = "#history"`, new(string))
+			b.Sees("The record, entry by entry")
 			r.with(func() { r.alter = nil })
 			if c.press != "" { // so that the view is there
-				b.eval(fmt.Sprintf(`location.hash = %q`, c.at), new(string))
-				b.sees(c.press)
+				b.Eval(fmt.Sprintf(`location.hash = %q`, c.at), new(string))
+				b.Sees(c.press)
 			}
 			r.with(func() { r.alter = c.alter })
 			if c.press != "" {
 				b.press(c.press)
-				b.sees("not what Doorward's core signed")
+				b.Sees("not what Doorward's core signed")
 			} else {
-				b.eval(fmt.Sprintf(`location.hash = %q`, c.at), new(string))
-				b.sees("Try again")
+				b.Eval(fmt.Sprintf(`location.hash = %q`, c.at), new(string))
+				b.Sees("Try again")
 			}
 			for _, s := range []string{"ada/engine", "Eve pays", "Pay eve", "Approve once", "Nothing waits", "Nothing is allowed", "no new grants", "call eve"} {
-				if strings.Contains(b.text(), s) {
-					t.Errorf("%q is shown in\n%s", s, b.text())
+				if strings.Contains(b.Text(), s) {
+					t.Errorf("%q is shown in\n%s", s, b.Text())
 				}
 			}
 			r.with(func() { r.alter = nil })
@@ -474,7 +474,7 @@ func TestATakenOverApprovalsSaysNothing(t *testing.T) {
 				c.press = "Try again"
 			}
 			b.press(c.press)
-			b.sees(c.control)
+			b.Sees(c.control)
 		})
 	}
 }
@@ -484,7 +484,7 @@ func TestASignInIsOfThisPage(t *testing.T) {
 	r := newRig(t)
 	b := r.enrolled(t, 1280, 900)
 	b.press("Sign out")
-	b.sees("Signed out.")
+	b.Sees("Signed out.")
 	host := r.place.Host
 	r.with(func() {
 		if r.session != nil {
@@ -493,10 +493,10 @@ func TestASignInIsOfThisPage(t *testing.T) {
 		r.place.Host = "evil.example"
 	})
 	b.press("Sign in with a passkey")
-	b.sees("for another page")
+	b.Sees("for another page")
 	r.with(func() { r.place.Host = host })
 	b.press("Sign in with a passkey")
-	b.sees("Waiting for you") // the control
+	b.Sees("Waiting for you") // the control
 }
 
 func TestAnotherCardKeyIsAsked(t *testing.T) {
@@ -508,23 +508,23 @@ func TestAnotherCardKeyIsAsked(t *testing.T) {
 	kept := func(want string) {
 		t.Helper()
 		var have string
-		if b.eval(`localStorage.getItem("doorward-card-key")`, &have); have != want {
+		if b.Eval(`localStorage.getItem("doorward-card-key")`, &have); have != want {
 			t.Errorf("kept is %s, want %s", have, want)
 		}
 	}
-	b.eval(`location.hash = `+strconv.Quote(r.link()), new(string))
-	b.sees("This link comes with another card key")
+	b.Eval(`location.hash = `+strconv.Quote(r.link()), new(string))
+	b.Sees("This link comes with another card key")
 	fits(t, b)
 	b.press("Keep the one here")
-	b.sees("not what Doorward's core signed") // it has the other key now
+	b.Sees("not what Doorward's core signed") // it has the other key now
 	kept(old)
-	b.eval(`location.hash = `+strconv.Quote(r.link()), new(string))
+	b.Eval(`location.hash = `+strconv.Quote(r.link()), new(string))
 	b.press("Take the new one")
-	b.sees("Decide from this device")
+	b.Sees("Decide from this device")
 	kept(old) // until there is a passkey for it
 	b.press("Make a passkey")
-	b.sees("Sign in")
-	b.sees("Your passkey is made.")
+	b.Sees("Sign in")
+	b.Sees("Your passkey is made.")
 	kept(r.keyText())
 }
 
@@ -532,22 +532,22 @@ func TestWithoutACardKeyNothingIsDecided(t *testing.T) {
 	r := newRig(t)
 	r.cards = []wire.Card{card("c1")}
 	b := r.enrolled(t, 390, 844)
-	b.eval(`localStorage.removeItem("doorward-card-key"); location.hash = "#card=c1"`, new(string))
-	b.sees("This browser has no card key")
-	b.sees("doorward approver link")
-	if strings.Contains(b.text(), "Approve") || strings.Contains(b.text(), "ada/engine") {
+	b.Eval(`localStorage.removeItem("doorward-card-key"); location.hash = "#card=c1"`, new(string))
+	b.Sees("This browser has no card key")
+	b.Sees("doorward approver link")
+	if strings.Contains(b.Text(), "Approve") || strings.Contains(b.Text(), "ada/engine") {
 		t.Error("a card is shown all the same")
 	}
 	var kept string
-	b.eval(`location.hash = "#key=`+r.keyText()+`"`, new(string))
+	b.Eval(`location.hash = "#key=`+r.keyText()+`"`, new(string))
 	sum := sha256.Sum256(r.public())
-	b.sees(fmt.Sprintf("% x", sum[:8])) // as doorward approver list prints it
-	if b.eval(`localStorage.getItem("doorward-card-key") || ""`, &kept); kept != "" {
+	b.Sees(fmt.Sprintf("% x", sum[:8])) // as doorward approver list prints it
+	if b.Eval(`localStorage.getItem("doorward-card-key") || ""`, &kept); kept != "" {
 		t.Error("it is taken before anybody compared it")
 	}
 	b.press("It is the same") // the control
 	b.press("Open an issue")
-	b.sees("ada/engine")
+	b.Sees("ada/engine")
 }
 
 // What others wrote is text, in every field of a card, in lists and in the record.
@@ -563,22 +563,22 @@ func TestWhatOthersWroteIsNeverMarkup(t *testing.T) {
 	c.Err = wire.Refuse(wire.Code(evil), evil, evil)
 	r.cards = []wire.Card{c}
 	b := r.enrolled(t, 390, 844)
-	b.eval(`location.hash = "#card=c1"`, new(string))
-	b.sees("Approve once")
-	b.eval(`document.querySelectorAll("details").forEach((d) => { d.open = true; })`, nil)
-	b.sees("SHA-256")
-	b.eval(`location.hash = "#history"`, new(string))
-	b.sees("Past")
-	b.eval(`location.hash = "#card=c1"`, new(string))
-	b.sees("Approve once")
+	b.Eval(`location.hash = "#card=c1"`, new(string))
+	b.Sees("Approve once")
+	b.Eval(`document.querySelectorAll("details").forEach((d) => { d.open = true; })`, nil)
+	b.Sees("SHA-256")
+	b.Eval(`location.hash = "#history"`, new(string))
+	b.Sees("Past")
+	b.Eval(`location.hash = "#card=c1"`, new(string))
+	b.Sees("Approve once")
 	fits(t, b)
 	var ran, images float64
-	b.eval(`Number(window.ran || 0)`, &ran)
-	b.eval(`document.querySelectorAll("main img, main script").length`, &images)
+	b.Eval(`Number(window.ran || 0)`, &ran)
+	b.Eval(`document.querySelectorAll("main img, main script").length`, &images)
 	if ran != 0 || images != 0 {
 		t.Errorf("it ran: %v, elements: %v", ran, images)
 	}
-	if c := b.complaints(); len(c) > 0 {
+	if c := b.Complaints(); len(c) > 0 {
 		t.Errorf("the console: %q", c)
 	}
 }
@@ -588,25 +588,25 @@ func TestTheOtherViewsAndWhatTheyNarrow(t *testing.T) {
 		r := newRig(t)
 		b := r.enrolled(t, w, h)
 		b.press("Allowed ahead")
-		b.sees("cell work may issue-create with github")
-		b.sees("Used 2 times of 5")
+		b.Sees("cell work may issue-create with github")
+		b.Sees("Used 2 times of 5")
 		fits(t, b)
 		b.press("Take it back")
-		b.sees("grant g1 is revoked")
+		b.Sees("grant g1 is revoked")
 		b.press("Sessions")
-		b.sees("work/run-1")
+		b.Sees("work/run-1")
 		b.press("End it")
-		b.sees("The session is ended.")
+		b.Sees("The session is ended.")
 		b.press("Past")
 		b.press("The record, entry by entry")
-		b.sees("approve")
+		b.Sees("approve")
 		fits(t, b)
 		b.press("Stop")
 		b.press("Stop work")
-		b.sees("no new grants for work")
-		b.sees("May have run: c9")
+		b.Sees("no new grants for work")
+		b.Sees("May have run: c9")
 		b.press("Let work go on")
-		b.sees("Decide on it")
+		b.Sees("Decide on it")
 		fits(t, b)
 		r.with(func() {
 			all := strings.Join(r.asked, "\n")
@@ -617,8 +617,8 @@ func TestTheOtherViewsAndWhatTheyNarrow(t *testing.T) {
 			}
 		})
 		b.press("Sign out")
-		b.sees("Sign in with a passkey")
-		if c := b.complaints(); len(c) > 0 {
+		b.Sees("Sign in with a passkey")
+		if c := b.Complaints(); len(c) > 0 {
 			t.Errorf("the console: %q", c)
 		}
 	})
@@ -630,20 +630,20 @@ func TestWhatChangedIsReadAgain(t *testing.T) {
 	r.cards, r.life = []wire.Card{card("c1")}, time.Second
 	b := r.enrolled(t, 1280, 900)
 	b.press("Open an issue")
-	b.sees("Approve once")
+	b.Sees("Approve once")
 	r.with(func() {
 		r.cards[0].Hash, r.cards[0].Title, r.life = bytes.Repeat([]byte{9}, 32), "Open another issue", time.Minute
 	})
 	b.press("Approve once")
-	b.sees("It has changed since you opened it.")
-	b.sees("Open another issue")
+	b.Sees("It has changed since you opened it.")
+	b.Sees("Open another issue")
 	r.with(func() {
 		if len(r.decided) > 0 {
 			t.Errorf("%+v", r.decided)
 		}
 	})
 	b.press("Approve once")
-	b.sees("Approved.")
+	b.Sees("Approved.")
 	r.with(func() {
 		if len(r.decided) != 1 || !bytes.Equal(r.decided[0].Hash, bytes.Repeat([]byte{9}, 32)) {
 			t.Errorf("%+v", r.decided)
@@ -661,7 +661,7 @@ func TestADecisionEndsWithItsView(t *testing.T) {
 		r.cards, r.life = []wire.Card{card("c1"), other}, time.Second // so it is asked for again
 		b := r.enrolled(t, 1280, 900)
 		b.press("Open an issue")
-		b.sees("Approve once")
+		b.Sees("Approve once")
 		stall := make(chan struct{})
 		r.with(func() { r.life, r.stall = time.Minute, map[string]chan struct{}{"show": stall} })
 		b.press("Approve once")
@@ -669,13 +669,13 @@ func TestADecisionEndsWithItsView(t *testing.T) {
 			r.with(func() { waiting = r.stall["show"] != nil })
 		}
 		if leaves {
-			b.eval(`location.hash = "#card=c2"`, nil)
-			b.sees("Open another issue")
+			b.Eval(`location.hash = "#card=c2"`, nil)
+			b.Sees("Open another issue")
 			close(stall)
-			b.sees("You have left what this was about.")
+			b.Sees("You have left what this was about.")
 		} else {
 			close(stall)
-			b.sees("Approved.")
+			b.Sees("Approved.")
 		}
 		r.with(func() {
 			if (len(r.decided) == 0) != leaves {
@@ -693,26 +693,26 @@ func TestByKeyboardAndScreenReader(t *testing.T) {
 	focus := func() string {
 		t.Helper()
 		var s string
-		b.eval(`document.activeElement.tagName + " " + document.activeElement.innerText`, &s)
+		b.Eval(`document.activeElement.tagName + " " + document.activeElement.innerText`, &s)
 		return s
 	}
 	if f := focus(); f != "H1 Waiting for you" {
 		t.Errorf("the focus is on %q", f)
 	}
 	b.Run(chromedp.KeyEvent("\t"), chromedp.KeyEvent("\r"))
-	b.sees("Approve once")
+	b.Sees("Approve once")
 	if f := focus(); f != "H1 Open an issue" {
 		t.Errorf("the focus is on %q", f)
 	}
 	var unnamed []string
-	b.eval(`document.querySelectorAll("details").forEach((d) => { d.open = true; });
+	b.Eval(`document.querySelectorAll("details").forEach((d) => { d.open = true; });
 		[...document.querySelectorAll("button, input, select, a, summary")].filter((e) => !(e.innerText || e.getAttribute("aria-label") ||
 			[...(e.labels || [])].map((l) => l.innerText).join("")).trim()).map((e) => e.outerHTML)`, &unnamed)
 	if len(unnamed) > 0 {
 		t.Errorf("without a name: %q", unnamed)
 	}
 	var landmarks string
-	b.eval(`[document.querySelectorAll("main").length, document.querySelectorAll("nav[aria-label]").length, document.querySelectorAll("h1").length,
+	b.Eval(`[document.querySelectorAll("main").length, document.querySelectorAll("nav[aria-label]").length, document.querySelectorAll("h1").length,
 		document.querySelectorAll("[role=status][aria-live]").length, document.documentElement.lang].join()`, &landmarks)
 	if landmarks != "1,1,1,1,en" {
 		t.Errorf("landmarks: %s", landmarks)
@@ -724,5 +724,5 @@ func TestByKeyboardAndScreenReader(t *testing.T) {
 		}
 	}
 	b.Run(chromedp.KeyEvent("\r"))
-	b.sees("Approved.")
+	b.Sees("Approved.")
 }

@@ -63,30 +63,30 @@ func TestABrowserAsksToBeTold(t *testing.T) {
 	r := newRig(t)
 	b := r.enrolled(t, 390, 844)
 	b.mayNotify(permit.PermissionSettingGranted)
-	b.eval(played, nil)
+	b.Eval(played, nil)
 	b.press("Notices")
-	b.sees("This browser is not told")
+	b.Sees("This browser is not told")
 	b.press("Tell me on this device")
-	b.sees("Stop telling me here")
+	b.Sees("Stop telling me here")
 	r.with(func() {
 		if q := r.told; q == nil || q.Endpoint != "https://push.example.org/a" || len(q.Public) != 65 || len(q.Auth) != 16 {
 			t.Errorf("sentinel has %+v", q)
 		}
 	})
 	b.press("Stop telling me here")
-	b.sees("Tell me on this device")
+	b.Sees("Tell me on this device")
 	r.with(func() {
 		if r.told != nil {
 			t.Errorf("sentinel has %+v still", r.told)
 		}
 	})
-	if c := b.complaints(); len(c) > 0 {
+	if c := b.Complaints(); len(c) > 0 {
 		t.Errorf("the console: %q", c)
 	}
 	b.mayNotify(permit.PermissionSettingDenied)
-	b.eval(`location.hash = "pending"`, nil)
+	b.Eval(`location.hash = "pending"`, nil)
 	b.press("Notices")
-	b.sees("switched off in the browser's settings")
+	b.Sees("switched off in the browser's settings")
 }
 
 // No script but that one is let in by name, whatever asks for it: Trusted Types hold for the service worker too.
@@ -101,7 +101,7 @@ func TestOneServiceWorkerAlone(t *testing.T) {
 		`Promise.resolve().then(() => new Worker("/app.js"))`,
 	} {
 		var got string
-		b.eval(script+`.then(() => "let in", (e) => e.name)`, &got)
+		b.Eval(script+`.then(() => "let in", (e) => e.name)`, &got)
 		if got != "TypeError" {
 			t.Errorf("%s: %s", script, got)
 		}
@@ -113,7 +113,7 @@ func TestWhatIsPushedIsShown(t *testing.T) {
 	r := newRig(t)
 	b := r.enrolled(t, 1280, 900)
 	b.mayNotify(permit.PermissionSettingGranted)
-	b.eval(played, nil)
+	b.Eval(played, nil)
 	var mu sync.Mutex
 	var id serviceworker.RegistrationID
 	chromedp.ListenTarget(b.Ctx, func(event any) {
@@ -130,7 +130,7 @@ func TestWhatIsPushedIsShown(t *testing.T) {
 	b.Run(serviceworker.Enable())
 	b.press("Notices")
 	b.press("Tell me on this device")
-	b.sees("Stop telling me here")
+	b.Sees("Stop telling me here")
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		mu.Lock()
 		known := id

@@ -137,18 +137,6 @@ func (r *rig) open(t *testing.T, width, height int64, fragment string) *tab {
 	return &tab{browser.Open(t, width, height, r.place.PageOrigin()+"/"+fragment)}
 }
 
-func (b *tab) complaints() []string        { return b.Complaints() }
-func (b *tab) eval(script string, out any) { b.T.Helper(); b.Eval(script, out) }
-func (b *tab) call(module, body string, out any, args ...any) {
-	b.T.Helper()
-	b.Call(module, body, out, args...)
-}
-func (b *tab) text() string         { b.T.Helper(); return b.Text() }
-func (b *tab) sees(text string)     { b.T.Helper(); b.Sees(text) }
-func (b *tab) key(key string)       { b.T.Helper(); b.Key(key) }
-func (b *tab) scheme(scheme string) { b.T.Helper(); b.Scheme(scheme) }
-func (b *tab) picture() []byte      { b.T.Helper(); return b.Picture() }
-
 // press presses what has the text. On a phone the names of most views stand behind another button.
 func (b *tab) press(text string) {
 	b.T.Helper()

@@ -29,24 +29,24 @@ func TestSeveralAreDecidedTogether(t *testing.T) {
 		r := newRig(t)
 		r.three()
 		b := r.enrolled(t, w, h)
-		b.sees("Tick these 2, which are alike")
+		b.Sees("Tick these 2, which are alike")
 		fits(t, b)
-		if strings.Contains(b.text(), "Decide on") {
+		if strings.Contains(b.Text(), "Decide on") {
 			t.Error("there is something to decide on before anything is ticked")
 		}
 		b.press("Tick these 2, which are alike")
 		b.press("Decide on 2 together")
 		for _, s := range []string{"Decide on 2 together", "Open the first", "ada/c1", "first time you write to ada/engine", "Open the second", "ada/c2", "Anyone may see it."} {
-			b.sees(s)
+			b.Sees(s)
 		}
-		if s := b.text(); strings.Contains(s, "Pay") || strings.Contains(s, "of c1") {
+		if s := b.Text(); strings.Contains(s, "Pay") || strings.Contains(s, "of c1") {
 			t.Errorf("more is shown than was ticked:\n%s", s)
 		}
 		fits(t, b)
 		r.with(func() { r.cards[1].State = wire.StateDenied })
 		b.press("Approve those ticked, once each")
-		b.sees("Approved.")
-		b.sees("it was decided already")
+		b.Sees("Approved.")
+		b.Sees("it was decided already")
 		fits(t, b)
 		r.with(func() {
 			if len(r.decided) != 1 || !bytes.Equal(r.decided[0].Hash, r.cards[0].Hash) {
@@ -56,7 +56,7 @@ func TestSeveralAreDecidedTogether(t *testing.T) {
 				t.Errorf("%d answers of the passkey", n)
 			}
 		})
-		if c := b.complaints(); len(c) > 0 {
+		if c := b.Complaints(); len(c) > 0 {
 			t.Errorf("the console: %q", c)
 		}
 	})
@@ -72,21 +72,21 @@ func TestOnlyWhatIsShownAndTickedIsSigned(t *testing.T) {
 			resp.Body = bytes.Replace(resp.Body, []byte("ada/c2"), []byte("eve/c2"), 1)
 		}
 	})
-	b.eval(`location.hash = "#review=c1,c2,c3,c1"`, nil)
-	b.sees("Decide on 2 together")
-	b.sees("One that is not shown")
-	if s := b.text(); strings.Contains(s, "eve/c2") || strings.Contains(s, "Open the second") {
+	b.Eval(`location.hash = "#review=c1,c2,c3,c1"`, nil)
+	b.Sees("Decide on 2 together")
+	b.Sees("One that is not shown")
+	if s := b.Text(); strings.Contains(s, "eve/c2") || strings.Contains(s, "Open the second") {
 		t.Errorf("it is shown:\n%s", s)
 	}
-	b.eval(`document.querySelectorAll("main input[type=checkbox]")[1].click()`, nil)
-	b.eval(`(() => { const e = document.getElementById("why"); e.value = "not now"; })()`, nil)
+	b.Eval(`document.querySelectorAll("main input[type=checkbox]")[1].click()`, nil)
+	b.Eval(`(() => { const e = document.getElementById("why"); e.value = "not now"; })()`, nil)
 	b.press("Deny those ticked")
-	b.sees("Denied.")
+	b.Sees("Denied.")
 	r.with(func() {
 		if len(r.decided) != 1 || !bytes.Equal(r.decided[0].Hash, r.cards[0].Hash) || r.decided[0].Approve || r.decided[0].Why != "not now" {
 			t.Errorf("%+v", r.decided)
 		}
 	})
 	b.press("Deny those ticked")
-	b.sees("None is ticked.")
+	b.Sees("None is ticked.")
 }

@@ -16,14 +16,14 @@ func TestAViewerSeesACardAndDecidesNothing(t *testing.T) {
 		r.cards = []wire.Card{card("c1")}
 		b := r.enrolled(t, w, h)
 		b.press("Open an issue")
-		b.sees("Approve once")
-		b.eval(`location.hash = "#pending"`, new(string))
-		b.sees("Waiting for you")
+		b.Sees("Approve once")
+		b.Eval(`location.hash = "#pending"`, new(string))
+		b.Sees("Waiting for you")
 		r.with(func() { r.viewer = true })
 		b.press("Open an issue")
-		b.sees("Who may approve decides.")
-		b.sees("It stalls")
-		if s := b.text(); strings.Contains(s, "Approve") || strings.Contains(s, "Deny") {
+		b.Sees("Who may approve decides.")
+		b.Sees("It stalls")
+		if s := b.Text(); strings.Contains(s, "Approve") || strings.Contains(s, "Deny") {
 			t.Errorf("there is something to decide with in\n%s", s)
 		}
 		fits(t, b)

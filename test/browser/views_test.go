@@ -151,14 +151,14 @@ func TestAccountsSayWhatTheyNeed(t *testing.T) {
 		b.press("Accounts")
 		for _, s := range []string{"stopped: play", "Calendar and contacts at https://dav.example.org:443/, of ada@example.org", "The vendor refused its credential.",
 			"Nobody has decided on it yet."} {
-			b.sees(s)
+			b.Sees(s)
 		}
 		fits(t, b)
 		b.press("Decide on it")
-		b.sees("Approve once")
+		b.Sees("Approve once")
 		b.press("Accounts")
 		b.press("Use it no more")
-		b.sees("is revoked")
+		b.Sees("is revoked")
 		if !r.asks(`revoke {"account":"home"}`) {
 			t.Errorf("%q", r.asked)
 		}
@@ -177,32 +177,32 @@ func TestRulesAreChangedWithinTheSession(t *testing.T) {
 		r := newViews(t, "")
 		b := r.enrolled(t, w, h)
 		b.press("Rules")
-		b.sees("The admin's limits hold it at ask-before-changes.")
+		b.Sees("The admin's limits hold it at ask-before-changes.")
 		b.press("3 methods")
-		b.sees("delete an event. Always asks.")
-		b.sees("Always asks: what reaches named people.")
+		b.Sees("delete an event. Always asks.")
+		b.Sees("Always asks: what reaches named people.")
 		fits(t, b)
 		b.press("Save")
-		b.sees("Nothing is changed.")
+		b.Sees("Nothing is changed.")
 		choose(b, "dav event-create", "off")
 		b.press("Save")
-		b.sees("Saved. It is in force.")
+		b.Sees("Saved. It is in force.")
 		if !r.asks(`settings {"from":"p","lines":[{"connector":"dav","method":"event-create","value":"off"}]}`) {
 			t.Errorf("%q", r.asked)
 		}
 		choose(b, "dav: all of it", "dont-ask")
 		b.press("Save")
-		b.sees("so it waits for your decision")
+		b.Sees("so it waits for your decision")
 		b.Until(`location.hash === "#card=w1"`, "the card is open")
 		b.press("Sites")
 		choose(b, "*.example.org", "read")
 		b.press("Save")
-		b.sees("an address cannot be read")
+		b.Sees("an address cannot be read")
 		b.Eval(`document.getElementById("site").value = " new.example "`, nil)
 		choose(b, "*.example.org", "ask")
 		choose(b, "example.org", "")
 		b.press("Save")
-		b.sees("Saved. It is in force.")
+		b.Sees("Saved. It is in force.")
 		if !r.asks(`settings {"from":"p'","lines":[{"site":"example.org","value":""},{"site":"new.example","value":"ask"}]}`) {
 			t.Errorf("%q", r.asked)
 		}
@@ -216,14 +216,14 @@ func TestSitesAreThoseThatWaitAreAllowedAndRefused(t *testing.T) {
 		b.press("Sites")
 		for _, s := range []string{"connect to files.example:443", "programs of cell work may connect to docs.example:443", "a named set, from policy.toml",
 			"held back to ask by limits.toml:3", "evil.example:443", "it may ask again in 20 hours"} {
-			b.sees(s)
+			b.Sees(s)
 		}
-		if strings.Contains(b.text(), "issue-create") {
+		if strings.Contains(b.Text(), "issue-create") {
 			t.Error("a grant of something else is among the sites")
 		}
 		fits(t, b)
 		b.press("Take it back")
-		b.sees("grant g2 is revoked")
+		b.Sees("grant g2 is revoked")
 	})
 }
 
@@ -232,8 +232,8 @@ func TestCellsSayWhatTheyHaveRead(t *testing.T) {
 		r := newViews(t, "")
 		b := r.enrolled(t, w, h)
 		b.press("Cells")
-		b.sees("github issue-list, call c0")
-		b.sees("It has read nothing of others, and nothing private.")
+		b.Sees("github issue-list, call c0")
+		b.Sees("It has read nothing of others, and nothing private.")
 		fits(t, b)
 		b.press("Let it count as having read nothing")
 		b.Until(`location.hash === "#card=w1"`, "the card is open")
@@ -248,14 +248,14 @@ func TestThePastIsSearched(t *testing.T) {
 		r := newViews(t, "")
 		b := r.enrolled(t, w, h)
 		b.press("Past")
-		b.sees("Approved by passkey:ada")
-		b.sees("At the vendor: ada/engine#4 (github.com)")
-		b.sees("not today")
-		b.sees("4000 calls were looked at, back to")
+		b.Sees("Approved by passkey:ada")
+		b.Sees("At the vendor: ada/engine#4 (github.com)")
+		b.Sees("not today")
+		b.Sees("4000 calls were looked at, back to")
 		fits(t, b)
 		b.press("Look further back")
-		b.sees("Open an older issue")
-		b.sees("8000 calls were looked at: that is all of them.")
+		b.Sees("Open an older issue")
+		b.Sees("8000 calls were looked at: that is all of them.")
 		var links []string
 		b.Eval(`[...document.querySelectorAll("main a")].map((a) => a.href).filter((h) => !h.startsWith(location.origin))`, &links)
 		if fmt.Sprint(links) != "[https://github.com/ada/engine/issues/4]" {
@@ -266,16 +266,16 @@ func TestThePastIsSearched(t *testing.T) {
 		b.Eval(`(() => { document.getElementById("state").value = "denied"; document.getElementById("from").value = "2026-01-02"; })()`, nil)
 		b.press("Search")
 		b.Until(`document.querySelectorAll("main ul.plain > li").length === 1`, "one is found")
-		b.sees("Invite people to lunch")
+		b.Sees("Invite people to lunch")
 		if !r.asks(`"words":"LUNCH"`, `"state":"denied"`, `"from":17`) {
 			t.Errorf("%q", r.asked)
 		}
 		b.press("The record, entry by entry")
-		b.sees("approve")
+		b.Sees("approve")
 		b.press("Invite people to lunch")
-		b.sees("there is nothing to decide any more")
+		b.Sees("there is nothing to decide any more")
 		b.Eval(`history.back()`, nil)
-		b.sees("4000 calls were looked at: that is all of them.")
+		b.Sees("4000 calls were looked at: that is all of them.")
 	})
 }
 
@@ -284,11 +284,11 @@ func TestAPastCardSaysWhatBecameOfIt(t *testing.T) {
 	r := newViews(t, "")
 	b := r.enrolled(t, 390, 844)
 	b.goes("card=p4", "Open an issue")
-	b.sees("This is done, since")
-	b.sees("Approved by passkey:ada")
-	b.sees("At the vendor: ada/engine#4 (github.com)")
+	b.Sees("This is done, since")
+	b.Sees("Approved by passkey:ada")
+	b.Sees("At the vendor: ada/engine#4 (github.com)")
 	b.goes("card=p2", "Comment")
-	b.sees("At the vendor: ada/engine#4")
+	b.Sees("At the vendor: ada/engine#4")
 	var links float64
 	if b.Eval(`document.querySelectorAll("main a[target]").length`, &links); links != 0 {
 		t.Error("a script is a link")
@@ -310,7 +310,7 @@ func TestNoViewIsMarkup(t *testing.T) {
 				t.Errorf("%s: it is markup", v.name)
 			}
 		}
-		if c := b.complaints(); len(c) > 0 {
+		if c := b.Complaints(); len(c) > 0 {
 			t.Errorf("the console: %q", c)
 		}
 	})
@@ -325,7 +325,7 @@ func TestTheViewsByKeyboard(t *testing.T) {
 			b.goes(v.name, v.heading)
 			seen := 0
 			for ; seen < 200; seen++ { // to the end
-				b.key("\t")
+				b.Key("\t")
 				var at struct {
 					Name, Outline string
 					Body, Within  bool
@@ -348,13 +348,13 @@ func TestTheViewsByKeyboard(t *testing.T) {
 		}
 		b.goes("pending", "Waiting for you")
 		b.Eval(`document.getElementById("skip").focus()`, nil)
-		b.key("\r")
+		b.Key("\r")
 		b.Until(`document.activeElement.id === "main" && document.querySelector("h1").textContent === "Waiting for you"`, "the content has the focus")
 		if w < 600 {
 			b.Eval(`document.getElementById("more").focus()`, nil)
-			b.key("\r")
+			b.Key("\r")
 			b.Until(`document.getElementById("rest").checkVisibility() && document.getElementById("more").getAttribute("aria-expanded") === "true"`, "the rest is open")
-			b.key("\u001b")
+			b.Key("\u001b")
 			b.Until(`!document.getElementById("rest").checkVisibility() && document.activeElement.id === "more"`, "the rest is closed")
 		}
 	})
@@ -369,21 +369,21 @@ func TestPicturesOfTheViews(t *testing.T) {
 	for size, s := range sizes {
 		r := newViews(t, "")
 		b := r.open(t, s[0], s[1], r.link())
-		b.sees("Make a passkey")
+		b.Sees("Make a passkey")
 		shot := func(name string) {
 			for _, scheme := range []string{"light", "dark"} {
-				b.scheme(scheme)
-				if err := os.WriteFile(filepath.Join(dir, name+"-"+size+"-"+scheme+".png"), b.picture(), 0o644); err != nil {
+				b.Scheme(scheme)
+				if err := os.WriteFile(filepath.Join(dir, name+"-"+size+"-"+scheme+".png"), b.Picture(), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 		shot("enrol")
 		b.press("Make a passkey")
-		b.sees("Sign in with a passkey")
+		b.Sees("Sign in with a passkey")
 		shot("signin")
 		b.press("Sign in with a passkey")
-		b.sees("Waiting for you")
+		b.Sees("Waiting for you")
 		for i, v := range views {
 			b.goes(v.name, v.heading)
 			shot(fmt.Sprintf("%02d-%s", i, v.heading))
