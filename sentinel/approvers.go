@@ -283,8 +283,8 @@ func (s *Sentinel) removeApprover(ctx context.Context, name, by, why string) err
 	}
 	row, _ := s.approverNamed(name) // one that cannot be read counts as an approver
 	s.web.end(name)
-	err := s.ledger.PutSetting(ctx, approverKey+name, nil, by, map[string]string{"why": why, "role": role(row.Viewer), "offers": offersVoid})
-	return s.ledgerError(err)
+	return s.ledgerError(s.ledger.PutSetting(ctx, approverKey+name, nil, by, map[string]string{"why": why, "role": role(row.Viewer),
+		"offers": offersVoid}))
 }
 
 // voidApprovers takes all of them back: an older record may have one that was removed since, or an older counter of one. Until that is

@@ -379,9 +379,7 @@ func TestAPasskeyGrantsAndStops(t *testing.T) {
 	if err != nil || r.Outcomes[0].Err != nil || r.Outcomes[0].Grant == "" {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	for s.stateOf(t, o.Card.ID) == ledger.Approved || s.stateOf(t, o.Card.ID) == ledger.Executing {
-		time.Sleep(time.Millisecond) // it runs, beside this
-	}
+	s.settledOf(t, o.Card.ID)
 	grants, err := answerTo(b, "grants", s.grantsVerb, wire.ListFrom{})
 	if err != nil || len(grants.Grants) != 1 || grants.Grants[0].By != "passkey:ada" {
 		t.Fatalf("%+v, %v", grants, err)

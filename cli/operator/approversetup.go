@@ -274,7 +274,11 @@ func (a *app) awaitPasskey(ctx context.Context, name string, until int64) error 
 		i := slices.IndexFunc(r.Approvers, func(p wire.Approver) bool { return p.Name == name })
 		switch {
 		case i >= 0 && r.Approvers[i].Made > 0 && r.Approvers[i].Invited == 0:
-			a.line("%s has registered a passkey: the page is reached, and %s may decide there", name, name)
+			may := "decide"
+			if r.Approvers[i].Viewer {
+				may = "look"
+			}
+			a.line("%s has registered a passkey: the page is reached, and %s may %s there", name, name, may)
 			a.note("a phone can be lost: invite a second device too, by another name: sudo doorward approver add NAME")
 			return nil
 		case i < 0 || time.Now().Unix() >= until:

@@ -22,7 +22,7 @@ type deciding struct {
 	victim string
 }
 
-// crash kills the victim and starts it again; the client signs in again where its session went with sentinel.
+// crash kills the victim and starts it again.
 func (d *deciding) crash() {
 	d.t.Helper()
 	d.Daemon(d.victim).Kill()
@@ -31,7 +31,7 @@ func (d *deciding) crash() {
 	}
 }
 
-// back waits until the client is answered again.
+// back waits until the client is answered again. It signs in where its session went with sentinel.
 func (d *deciding) back() {
 	d.t.Helper()
 	var last error
