@@ -65,7 +65,7 @@ func TestNoTwoGrantsReadTheSame(t *testing.T) {
 		grant(limits(limit("attendee", "bob@example.org", "eve@example.org"), limit("title", "Lunch"))),
 	}
 	var page []string
-	b.call("grantform.js", `const { line } = await import("/visible.js");
+	b.Call("grantform.js", `const { line } = await import("/visible.js");
 		return args[0].map((g) => line(m.sentence(g)).map((p) => p.text).join(""))`, &page, all)
 	if len(page) != len(all) {
 		t.Fatalf("%d sentences of %d grants", len(page), len(all))
