@@ -3,6 +3,7 @@
 package scenario
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -83,6 +84,9 @@ func TestAP08_NoAddressOrNameLeadsFromACellToThePage(t *testing.T) {
 			t.Fatalf("control: a program of the machine does not reach the %s", what)
 		}
 	}
+	if !answered(r.Local(1001), fmt.Sprintf("http://localhost:%d/v1/push", r.Place.API)) {
+		t.Fatal("control: a program of the machine does not reach where a browser asks to be told")
+	}
 	for _, policy := range []string{"", allowed} {
 		if policy != "" {
 			r.load(policy)
@@ -90,6 +94,9 @@ func TestAP08_NoAddressOrNameLeadsFromACellToThePage(t *testing.T) {
 		for what, port := range ports {
 			for _, host := range hosts {
 				from := r.end()
+				if what == "API" && answered(r.work.Actor(), fmt.Sprintf("http://%s:%d/v1/push", host, port)) {
+					t.Errorf("under the policy %q the cell has itself told at %s", policy, host)
+				}
 				for _, more := range [][]string{nil, {"--header", fmt.Sprintf("Host: localhost:%d", port)},
 					{"--proxy", "http://198.18.0.1:3128", "--noproxy", ""}, {"--proxy", "http://198.18.0.1:3128", "--noproxy", "", "--proxytunnel"}} {
 					if answered(r.work.Actor(), fmt.Sprintf("http://%s:%d%s", host, port, path[what]), more...) {
@@ -153,7 +160,7 @@ func TestAP08_NoSocketOfAPersonsIsInACell(t *testing.T) {
 		}
 		return !strings.Contains(res.Stdout, "connect to ")
 	}
-	root := r.Local(0)
+	root, tried := r.Local(0), map[string]bool{}
 	for _, e := range wire.Graph() {
 		path := wire.RunDir + strings.Replace(e.Socket, "*", "dav", 1)
 		if strings.HasPrefix(e.Socket, "cell/") {
@@ -162,6 +169,7 @@ func TestAP08_NoSocketOfAPersonsIsInACell(t *testing.T) {
 		if _, err := os.Stat(path); err != nil {
 			continue // of a cell's egress, or of cells: not in this world
 		}
+		tried[path] = true
 		if !connects(root, path) {
 			t.Errorf("control: root does not reach %s", path)
 		}
@@ -172,11 +180,20 @@ func TestAP08_NoSocketOfAPersonsIsInACell(t *testing.T) {
 		}
 	}
 
+	for _, path := range []string{wire.PathApprove, wire.PathEgressSentinel, wire.PathSentinelWeb} {
+		if !tried[path] && !ground.Systemd() {
+			t.Errorf("%s was not tried", path)
+		}
+	}
+
+	from, unknown := r.end(), 0
 	decide := &wire.DecideCardReq{ID: card.ID, Hash: card.Hash, Approve: true}
 	for verb, req := range map[string]any{"decide": decide, "show": &wire.CallRef{Call: card.ID}, "pending": &wire.ListFrom{},
 		"grants": &wire.ListFrom{}, "revoke": &wire.PersonRevokeReq{Cell: "home"}, "stop": &wire.StopReq{Cell: "home"},
 		"policy": &wire.PolicyReq{Op: "load"}, "taint": &wire.TaintReq{Cell: "work", Clear: true}, "login": &wire.Empty{}, "enrol": &wire.Empty{},
-		"approvers": &wire.Empty{}, "session": &wire.SessionReq{}, "execute": &wire.Empty{}, "grant": &wire.Empty{}} {
+		"approvers": &wire.Empty{}, "session": &wire.SessionReq{}, "execute": &wire.Empty{}, "grant": &wire.Empty{},
+		"notify": &wire.NotifyReq{URL: "https://evil.example/"}, "push": &wire.Empty{}, "seen": &wire.CallRef{Call: card.ID},
+		"notices": &wire.NoticesReq{Op: "list"}} {
 		for _, path := range []string{wire.PathCellSentinel, wire.CellRun + "github.sock"} {
 			var resp wire.DecideCardResp
 			err := r.work.Actor().Ask(r.ctx(), path, verb, req, &resp)
@@ -186,10 +203,35 @@ func TestAP08_NoSocketOfAPersonsIsInACell(t *testing.T) {
 				}
 			} else if !errors.Is(err, world.ErrNoAnswer) {
 				t.Errorf("%s at %s: %v", verb, path, err)
+			} else if path == wire.PathCellSentinel {
+				unknown++
 			}
 		}
 	}
 	r.waits(card, "each verb")
+	have := 0
+	r.eventually("each verb that was tried is on the record", func() bool { // equal refusals in one window are one entry, and its sum
+		have = 0
+		for _, e := range r.refusals(from) {
+			var x struct {
+				Subject string
+				Details struct {
+					Detail string
+					Times  int
+				}
+			}
+			if err := json.Unmarshal([]byte(e.Raw), &x); err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(x.Subject, "work") && x.Details.Detail == "unknown verb" {
+				have += max(1, x.Details.Times)
+			}
+		}
+		return have >= unknown
+	})
+	if have != unknown {
+		t.Errorf("%d refusals are on the record of %d verbs that no cell has", have, unknown)
+	}
 
 	words := [][]string{{"approve", card.ID, "--yes"}, {"deny", card.ID}, {"stop", "home"}, {"stop"}, {"policy", "load"}, {"taint", "work",
 		"--clear", "--yes"}, {"revoke", "--cell", "home"}, {"approver", "add", "eve"}, {"pending"}, {"account", "list"}}
