@@ -11,6 +11,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -152,6 +153,53 @@ func TestAskingToBeTold(t *testing.T) {
 	}
 	if n := len(s.browsers()); n != 0 {
 		t.Errorf("%d browsers of somebody who was removed", n)
+	}
+}
+
+// A viewer's browser is told as an approver's is, and ends with the viewer; only who may approve has nobody told again.
+func TestAViewersBrowserIsTold(t *testing.T) {
+	s := newWard(t)
+	s.soon(t)
+	ada, eve := s.signedIn(t, "ada"), s.signedIn(t, "eve", true)
+	for i, b := range []*browser{ada, eve} {
+		if r, err := b.push(subscriptionOf(t, fmt.Sprintf("https://fcm.googleapis.com/fcm/send/%d", i))); err != nil || !r.On {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+	id := s.asks(t, "work")
+	told := func() map[string]bool {
+		t.Helper()
+		s.outbox.mu.Lock()
+		defer s.outbox.mu.Unlock()
+		if err := s.takeNews(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		out := map[string]bool{}
+		to := s.browsers()
+		for _, d := range s.outbox.book.Due(s.ledger.Now(), targets(nil, to)) {
+			out[to[slices.IndexFunc(to, func(b subscription) bool { return pushTarget+b.ID == d.To })].Approver] = true
+		}
+		return out
+	}
+	if got := told(); !got["ada"] || !got["eve"] {
+		t.Errorf("told are %v", got)
+	}
+	if _, err := answerTo(eve, "seen", s.webSeen, wire.CallRef{Call: id}); codeOf(err) != wire.CodeNotAllowed {
+		t.Errorf("a viewer has nobody told again: %v", err)
+	}
+	if _, err := answerTo(ada, "seen", s.webSeen, wire.CallRef{Call: id}); err != nil {
+		t.Error(err)
+	}
+	s.outbox.mu.Lock()
+	if s.outbox.book.Seen(id) {
+		t.Error("what an approver has seen nobody has seen")
+	}
+	s.outbox.mu.Unlock()
+	if err := s.removeApprover(t.Context(), "eve", "person:0", "test"); err != nil {
+		t.Fatal(err)
+	}
+	if got := told(); got["eve"] || !got["ada"] || len(s.browsers()) != 1 {
+		t.Errorf("with the viewer removed told are %v", got)
 	}
 }
 

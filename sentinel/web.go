@@ -191,7 +191,8 @@ func (s *Sentinel) webLogin(ctx context.Context, current []byte, req *wire.Login
 	now := s.ledger.Now()
 	if len(req.Assertion) == 0 {
 		r := &wire.LoginResp{Nonce: s.web.newLogin(now), RP: place.Host}
-		if _, _, ok := s.viewer(current); ok { // to strangers it would say who is here
+		if name, only, ok := s.viewer(current); ok { // to strangers it would say who is here
+			r.Name, r.Viewer = name, only
 			r.Allow, err = s.credentials(true)
 		}
 		return r, err
@@ -210,7 +211,7 @@ func (s *Sentinel) webLogin(ctx context.Context, current []byte, req *wire.Login
 		s.refused("sentinel", "approvals", "login", wire.CodeExpired, "an assertion came twice")
 		return nil, wire.Refuse(wire.CodeExpired, "a session was begun with this already", "sign in again")
 	}
-	return &wire.LoginResp{Session: session, Until: until.Time().Unix(), Name: who.Name}, nil
+	return &wire.LoginResp{Session: session, Until: until.Time().Unix(), Name: who.Name, Viewer: who.Viewer}, nil
 }
 
 // newLogin makes a nonce of 32 bytes that says itself until when it holds, on the clock that nobody sets, and that sentinel made it.

@@ -753,6 +753,11 @@ func TestAViewer(t *testing.T) {
 	s.soon(t)
 	ada, eve := s.signedIn(t, "ada"), s.signedIn(t, "eve", true)
 	id := s.asks(t, "work")
+	for b, want := range map[*browser]wire.LoginResp{ada: {Name: "ada"}, eve: {Name: "eve", Viewer: true}, ada.with(nil): {}} {
+		if r, err := s.login(t, b.session, wire.LoginReq{}); err != nil || r.Name != want.Name || r.Viewer != want.Viewer {
+			t.Errorf("who is there is %+v, %v", r, err)
+		}
+	}
 	o := eve.show(id)
 	if o.Card.ID != id || !o.Viewer || len(o.Nonce) != 0 || len(o.Allow) != 0 {
 		t.Errorf("%+v", o)

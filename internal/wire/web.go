@@ -35,7 +35,8 @@ type (
 		Nonce     []byte `json:"nonce,omitempty"`     // of the first step's answer
 		Assertion []byte `json:"assertion,omitempty"` // PublicKeyCredential.toJSON() as UTF-8
 	}
-	// LoginResp is the first step's answer (Nonce, RP and Allow), or the second's (Until, Name). Session goes into WebResp alone.
+	// LoginResp is the first step's answer (Nonce and RP; to who has a session Allow, Name and Viewer too), or the second's (Until, Name
+	// and Viewer). Session goes into WebResp alone.
 	LoginResp struct {
 		Nonce   []byte   `json:"nonce,omitempty"`
 		RP      string   `json:"rp,omitempty"`
@@ -43,6 +44,7 @@ type (
 		Session []byte   `json:"-"`
 		Until   int64    `json:"until,omitempty"` // seconds
 		Name    string   `json:"name,omitempty"`
+		Viewer  bool     `json:"viewer,omitempty"` // who may only see: the page shows it nothing to do
 	}
 	// EnrolReq registers a passkey, in two steps: without Credential it asks for the options. Code never leaves the browser: MAC is
 	// HMAC-SHA256 under it (approver.EnrolMAC).

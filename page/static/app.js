@@ -33,6 +33,7 @@ export async function route() {
     } else if (state.invitation) {
       await enrol(mine);
     } else {
+      state.viewer ??= await whether();
       await (views[name] || views.pending)(mine, at);
     }
   } catch (e) {
@@ -40,16 +41,23 @@ export async function route() {
   }
 }
 
+/** whether says if who is signed in may only see, null where nobody is. */
+async function whether() {
+  const r = await ask("login");
+  return r.name ? Boolean(r.viewer) : null;
+}
+
 /** signedIn is called when an answer has shown that there is a session. */
 export function signedIn() {
   nav.hidden = false;
+  nav.querySelector(".halt").hidden = state.viewer === true;
   follow();
 }
 
 export function signIn() {
   nav.hidden = true;
   unfollow(true);
-  state.current = null;
+  state.current = state.viewer = null;
   leave();
   if (!kept()) return failed(noKey());
   const print = el("span");
@@ -59,6 +67,7 @@ export function signIn() {
       if (first.rp !== location.hostname) throw new Refused("This sign-in is for another page. It was not signed.");
       const assertion = await passkey.sign(await loginChallenge(bytes(first.nonce)), first.rp, first.allow, state.asking.signal);
       const r = await ask("login", { nonce: first.nonce, assertion: base64(assertion) });
+      state.viewer = Boolean(r.viewer);
       say(r.name ? shown(`Signed in as ${r.name}.`) : "Signed in.");
       await route();
     }), "main")), el("p", { class: "soft" }, "Card key here: ", print));

@@ -32,7 +32,7 @@ export async function pendingList(mine, move = true) {
   const at = main.contains(document.activeElement) && document.activeElement; // who reads the list is not thrown out of it
   main.replaceChildren(...content.filter(Boolean));
   const same = (e) => (at.hash ? e.hash === at.hash : at.dataset.id && e.dataset.id === at.dataset.id);
-  if (at) (Array.from(main.querySelectorAll("a, input")).find(same) || main.querySelector("h1")).focus();
+  if (at) (Array.from(main.querySelectorAll("a, input, button")).find(same) || main.querySelector("h1")).focus();
 }
 
 export const fetchOffer = async (id) => offered(await ask("show", { call: id }), id, location.hostname);

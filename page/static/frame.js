@@ -13,6 +13,7 @@ export const state = {
   turn: 0, // counts views, so that what arrives late for an earlier one is dropped
   current: null, // {id} of the card that is shown
   invitation: null, // of the enrolment link: {id, code, key}; the code is nowhere else
+  viewer: null, // whether who is signed in may only see, as sentinel says; null: it was not asked yet
   asking: new AbortController(), // of what the passkey is asked in this view
 };
 
@@ -64,5 +65,8 @@ export function leave() {
   state.asking = new AbortController();
   return ++state.turn;
 }
+
+/** does are the buttons of what only who may approve does; for a viewer there are none. Sentinel refuses it to a viewer in any case. */
+export const does = (...buttons) => (state.viewer ? "" : el("div", { class: "actions" }, buttons));
 
 export const list = (all, item, none) => (all.length ? el("ul", { class: "plain" }, all.map(item)) : el("p", {}, none));

@@ -29,11 +29,11 @@ function saving(from, controls) {
     await route();
     say("Saved. It is in force.");
   }), "main");
-  return [result, el("div", { class: "actions keep" }, save)];
+  return [result, state.viewer ? "" : el("div", { class: "actions keep" }, save)];
 }
 
 const control = (name, ways, was, line) => {
-  const field = select(ways, was, { "aria-label": spoken(name) });
+  const field = select(ways, was, { "aria-label": spoken(name), disabled: state.viewer === true });
   return { field, was, line, value: () => field.value };
 };
 
@@ -86,7 +86,7 @@ export async function sites(mine) {
     part("Waiting for you", asked, row),
     part("Allowed by you", live.filter((g) => g.connector === "site" && !g.revoked), grant),
     el("h2", {}, "By the rules"), el("ul", { class: "plain" }, (s.sites || []).map(line)),
-    el("label", { for: "site" }, "Another site"), el("div", { class: "pair" }, name, way),
+    state.viewer ? "" : [el("label", { for: "site" }, "Another site"), el("div", { class: "pair" }, name, way)],
     saving(s.policy, () => [...all, added]),
     part("Refused by you", s.denied || [], (d) => el("li", {}, el("a", { href: `#card=${encodeURIComponent(d.card)}` }, shown(d.site)),
       el("div", { class: "soft" }, "Cell ", shown(d.cell), `; it may ask again ${left(d.until)}.`))));

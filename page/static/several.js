@@ -2,11 +2,12 @@
 // Several cards at once. Each is opened, held to its signature, and shown before anything is signed; one passkey's answer is over all
 // that are ticked, and each is bound by itself.
 
+import { ask } from "/api.js";
 import { signedIn } from "/app.js";
 import { unseen } from "/body.js";
 import { card, effect, firstTimes, foremost, row } from "/cardview.js";
 import { decide, fetchOffer, outcome } from "/deciding.js";
-import { list, say, show, state, trouble } from "/frame.js";
+import { act, does, list, say, show, state, trouble } from "/frame.js";
 import { button, el, heading, shown, spoken } from "/view.js";
 
 const most = 50; // as sentinel takes
@@ -33,18 +34,28 @@ export function grouped(all) {
     tell();
   };
   const one = (c) => {
-    if (all.length < 2) return row(c);
+    if (state.viewer) return row(c); // whose look keeps no notice from who may approve
+    const seen = button("Seen; do not tell me again", () => dismiss(c));
+    seen.setAttribute("aria-label", `Seen; do not tell me again: ${spoken(c.title)}`);
+    seen.dataset.id = `seen ${c.id}`;
+    if (all.length < 2) return row(c, seen);
     const box = el("input", { type: "checkbox", checked: ticked.has(c.id),
       change: () => tick(c.id, box.checked), "data-id": c.id, "aria-label": `Together with others: ${spoken(c.title)}` });
     boxes.set(c.id, box);
-    return row(c, el("label", { class: "tick" }, box, "Together with others"));
+    return row(c, el("label", { class: "tick" }, box, "Together with others"), seen);
   };
   const content = [...groups.values()].map((g) => (g.length < 2 ? el("ul", { class: "plain" }, one(g[0])) : el("section", { "aria-label": "Alike" },
-    el("div", { class: "actions" }, button(`Tick these ${g.length}, which are alike`, () => g.forEach((c) => tick(c.id, true)))),
+    does(button(`Tick these ${g.length}, which are alike`, () => g.forEach((c) => tick(c.id, true)))),
     el("ul", { class: "plain" }, g.map(one)))));
   tell();
-  return all.length ? [...content, el("div", { class: "actions" }, together)] : [list(all, row, "Nothing waits.")];
+  return all.length ? [...content, does(together)] : [list(all, row, "Nothing waits.")];
 }
+
+/** dismiss says that a person has seen that a card waits: nobody is told so again. To open it says the same. */
+const dismiss = (c) => act("", async () => {
+  await ask("seen", { call: c.id });
+  say(shown(`Nobody is told again that this waits: ${c.title}`));
+});
 
 /** several is the view of cards that are decided together. */
 export async function several(mine, at) {

@@ -3,7 +3,7 @@
 
 import { ask, pages } from "/api.js";
 import { route, signedIn } from "/app.js";
-import { act, list, say, show, state } from "/frame.js";
+import { act, does, list, say, show, state } from "/frame.js";
 import { button, chip, el, heading, left, mark, shown, when } from "/view.js";
 
 const told = (report) => say((report.lines || []).length ? shown(report.lines.join("; ")) : "Done.");
@@ -19,7 +19,7 @@ export const grant = (g) => el("li", {},
     g.by ? ["Allowed by ", shown(g.by), g.made ? `, ${when(g.made)}.` : "."] : ""),
   (g.limits || []).length ? el("details", {}, el("summary", {}, "Its limits"), el("dl", {}, g.limits.map((l) => [el("dt", {}, shown(l.field)),
     el("dd", {}, l.any ? "whatever it is" : l.max ? `at most ${l.max}` : (l.values || []).length ? l.values.map((v) => el("div", {}, shown(v))) : "not given")]).flat())) : "",
-  el("div", { class: "actions" }, button("Take it back", () => act("", async () => {
+  does(button("Take it back", () => act("", async () => {
     const r = await ask("revoke", { grant: g.id });
     await route();
     told(r);
@@ -40,7 +40,7 @@ export async function sessions(mine) {
     el("div", { class: "head" }, el("strong", {}, shown(s.name)), chip(s.attended ? "attended" : "unattended")),
     el("p", { class: "soft" }, "Cell ", shown(s.cell), `, since ${when(s.began)}, `,
       s.attended ? "somebody sits at it" : "nobody sits at it", s.by ? [", by ", shown(s.by)] : ""),
-    el("div", { class: "actions" }, button("End it", () => act("", async () => {
+    does(button("End it", () => act("", async () => {
       await ask("session", { end: s.name });
       await route();
       say("The session is ended.");
@@ -66,7 +66,7 @@ export async function accounts(mine) {
       el("p", { class: "soft" }, shown(a.title || a.vendor), " at ", shown(a.at), a.owner ? [", of ", shown(a.owner)] : "",
         a.used ? `. ${a.used} allowed ahead` : "", a.since ? `. Since ${when(a.since)}` : "", "."),
       (a.scopes || []).length ? el("details", {}, el("summary", {}, "Its permissions"), el("p", {}, shown(a.scopes.join(", ")))) : "",
-      kind === "good" ? el("div", { class: "actions" }, button("Use it no more", () => act("", async () => {
+      kind === "good" ? does(button("Use it no more", () => act("", async () => {
         const r = await ask("revoke", { account: a.name });
         await route();
         told(r);
@@ -85,7 +85,7 @@ export async function cells(mine) {
       el("div", { class: "head" }, el("h2", {}, shown(c.cell)), chip(c.stopped ? "stopped" : c.runs ? "runs" : "does not run", c.stopped ? "bad" : "")),
       (c.labels || []).length ? el("dl", {}, c.labels.map((l) => [el("dt", {}, label[l.label] || shown(l.label)),
         el("dd", {}, shown(l.why), l.unix ? ` (${when(l.unix)})` : "")]).flat()) : el("p", {}, "It has read nothing of others, and nothing private."),
-      el("div", { class: "actions" }, (c.labels || []).length ? button("Let it count as having read nothing", () => act("", async () => {
+      does((c.labels || []).length ? button("Let it count as having read nothing", () => act("", async () => {
         const r = await ask("taint", { cell: c.cell, clear: true });
         decideOn(r.widening);
       })) : "", c.stopped ? "" : el("a", { class: "button", href: "#stop" }, "Stop it"))), "No cell is known."));
@@ -95,6 +95,7 @@ export async function stop(mine) {
   const { all } = await pages("session", "sessions");
   if (mine !== state.turn) return;
   signedIn();
+  if (state.viewer) return show("Stop", heading("Stop"), el("p", {}, "You may look. Who may approve stops, here or on the machine."));
   const names = [...new Set(all.map((s) => s.cell))].sort();
   const result = el("div", { "aria-live": "polite" });
   const ask1 = (body) => act("", async () => {

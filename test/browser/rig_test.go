@@ -155,6 +155,7 @@ type standIn struct {
 	mu         sync.Mutex // guards what follows
 	cards      []wire.Card
 	viewer     bool                                  // who is signed in may only see
+	in         bool                                  // who asks now is signed in
 	alter      func(verb string, resp *wire.WebResp) // what a taken-over approvals does to an answer
 	spoil      func(answer any)                      // what sentinel itself has to say, if set
 	credential [][]byte
@@ -253,7 +254,8 @@ func answer[Req, Resp any](s *standIn, name string, f func(*Req) (*Resp, error))
 		}
 		defer s.mu.Unlock()
 		resp, err := respond(s.key, name, req, nil, notSignedIn)
-		if name == "login" || name == "enrol" || s.session != nil && string(req.Session) == string(s.session) {
+		s.in = s.session != nil && string(req.Session) == string(s.session)
+		if name == "login" || name == "enrol" || s.in {
 			s.asked = append(s.asked, name+" "+string(req.Body))
 			q := new(Req)
 			if err := json.Unmarshal(req.Body, q); err != nil {
@@ -324,14 +326,18 @@ func (s *standIn) verbs() []daemon.Verb {
 		answer(s, "login", func(q *wire.LoginReq) (*wire.LoginResp, error) {
 			if len(q.Assertion) == 0 {
 				s.nonce = random()
-				return &wire.LoginResp{Nonce: s.nonce, RP: s.place.Host}, nil
+				r := &wire.LoginResp{Nonce: s.nonce, RP: s.place.Host}
+				if s.in {
+					r.Name, r.Viewer = "ada", s.viewer
+				}
+				return r, nil
 			}
 			c := wire.LoginChallenge(s.nonce)
 			if err := s.signedOver(q.Assertion, c[:]); err != nil {
 				return nil, err
 			}
 			s.session = random()
-			return &wire.LoginResp{Session: s.session, Until: time.Now().Add(time.Hour).Unix(), Name: "ada"}, nil
+			return &wire.LoginResp{Session: s.session, Until: time.Now().Add(time.Hour).Unix(), Name: "ada", Viewer: s.viewer}, nil
 		}),
 		answer(s, "enrol", func(q *wire.EnrolReq) (*wire.EnrolResp, error) {
 			if q.ID != "inv" {
@@ -357,6 +363,7 @@ func (s *standIn) verbs() []daemon.Verb {
 			return new(wire.Empty), nil
 		}),
 		answer(s, "push", s.push),
+		answer(s, "seen", func(*wire.CallRef) (*wire.Empty, error) { return new(wire.Empty), nil }),
 		answer(s, "pending", func(*wire.ListFrom) (*wire.PendingResp, error) {
 			r := new(wire.PendingResp)
 			for _, c := range s.cards {
