@@ -219,7 +219,7 @@ func (s *Server) ask(w http.ResponseWriter, r *http.Request, name string) {
 func (s *Server) body(ctx context.Context, w http.ResponseWriter, r *http.Request, session []byte) ([]byte, *wire.Error) {
 	most := int64(smallBody)
 	if r.ContentLength < 0 || r.ContentLength > smallBody {
-		if e := s.viewer(ctx, session); e != nil {
+		if e := s.knows(ctx, session); e != nil {
 			return nil, e
 		}
 		if !take(ctx, s.large, turnTimeout) {

@@ -28,7 +28,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, query string) {
 		refuse(w, http.StatusBadRequest, wire.Refuse(wire.CodeUsage, err.Error(), "ask /v1/events?after=NUMBER"))
 		return
 	}
-	if e := s.viewer(r.Context(), session); e != nil {
+	if e := s.knows(r.Context(), session); e != nil {
 		refuse(w, status(e.Code), e)
 		return
 	}

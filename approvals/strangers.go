@@ -27,9 +27,9 @@ func (s *Server) turn(ctx context.Context) (leave func(), ok bool) {
 	return func() { <-s.asked; <-s.strange }, true
 }
 
-// viewer says whether sentinel knows a session: before a place is given to what somebody may hold for long, a large body or events. A
-// cookie of the right form anybody can write.
-func (s *Server) viewer(ctx context.Context, session []byte) *wire.Error {
+// knows refuses a session that sentinel does not know, before a place is given to what somebody may hold for long, a large body or events.
+// A cookie of the right form anybody can write.
+func (s *Server) knows(ctx context.Context, session []byte) *wire.Error {
 	if session == nil {
 		return signIn
 	}

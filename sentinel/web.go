@@ -124,9 +124,9 @@ func (s *Sentinel) webVerbs() []daemon.Verb {
 	}
 }
 
-// viewer is whose session it is, and whether that one may only see. It ends with its approver, also where that one is removed while it
+// sessionOf is whose session it is, and whether that is a viewer. It ends with its approver, also where that one is removed while it
 // begins.
-func (s *Sentinel) viewer(session []byte) (name string, only, ok bool) {
+func (s *Sentinel) sessionOf(session []byte) (name string, viewer, ok bool) {
 	s.web.mu.Lock()
 	v, ok := s.web.views.get(s.ledger.Now(), session)
 	s.web.mu.Unlock()
@@ -191,7 +191,7 @@ func (s *Sentinel) webLogin(ctx context.Context, current []byte, req *wire.Login
 	now := s.ledger.Now()
 	if len(req.Assertion) == 0 {
 		r := &wire.LoginResp{Nonce: s.web.newLogin(now), RP: place.Host}
-		if name, only, ok := s.viewer(current); ok { // to strangers it would say who is here
+		if name, only, ok := s.sessionOf(current); ok { // to strangers it would say who is here
 			r.Name, r.Viewer = name, only
 			r.Allow, err = s.credentials(true)
 		}

@@ -690,7 +690,7 @@ func TestARemovedApprover(t *testing.T) {
 		t.Errorf("removed twice: %v", err)
 	}
 	s.enrolled(t, "ann") // another of that name
-	if _, _, ok := s.viewer(ann.session); ok {
+	if _, _, ok := s.sessionOf(ann.session); ok {
 		t.Error("the session of the one before lives again")
 	}
 }
@@ -981,10 +981,10 @@ func TestSessionsAreBounded(t *testing.T) {
 	if n := len(s.web.views.all); n != maxViews {
 		t.Errorf("%d sessions", n)
 	}
-	if _, _, ok := s.viewer(oldest); ok {
+	if _, _, ok := s.sessionOf(oldest); ok {
 		t.Error("the oldest lives")
 	}
-	if _, _, ok := s.viewer(b.session); !ok {
+	if _, _, ok := s.sessionOf(b.session); !ok {
 		t.Error("control: the newest does not")
 	}
 }
@@ -1112,7 +1112,7 @@ func TestAnOlderRecordHasNoApprovers(t *testing.T) {
 	s := newWard(t)
 	b := s.signedIn(t, "ada")
 	s.compare(t.Context(), nil)
-	if _, _, ok := s.viewer(b.session); !ok {
+	if _, _, ok := s.sessionOf(b.session); !ok {
 		t.Error("control: nothing was put back, and the session ended")
 	}
 	// A row that cannot be read keeps no other from being taken back.
@@ -1126,7 +1126,7 @@ func TestAnOlderRecordHasNoApprovers(t *testing.T) {
 	if rows, err := s.approverRows(); err != nil || len(rows) != 0 {
 		t.Errorf("%+v, %v", rows, err)
 	}
-	if _, _, ok := s.viewer(b.session); ok {
+	if _, _, ok := s.sessionOf(b.session); ok {
 		t.Error("the session lives")
 	}
 	if _, err := b.login(); codeOf(err) != wire.CodeNotAllowed {
@@ -1333,7 +1333,7 @@ func TestOnlyApprovalsAsks(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	ask("logout", wire.Empty{})
-	if _, _, ok := s.viewer(b.session); ok {
+	if _, _, ok := s.sessionOf(b.session); ok {
 		t.Error("the session lives on")
 	}
 }

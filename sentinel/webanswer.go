@@ -31,7 +31,7 @@ type webHandler = func(context.Context, *daemon.Call, *wire.WebReq) (*wire.WebRe
 func viewed[Req, Resp any](s *Sentinel, h func(context.Context, *daemon.Call, *Req) (*Resp, error)) webHandler {
 	return func(ctx context.Context, c *daemon.Call, req *wire.WebReq) (*wire.WebResp, error) {
 		return signed(ctx, s, c, req, func() (*Resp, error) {
-			name, only, ok := s.viewer(req.Session)
+			name, viewer, ok := s.sessionOf(req.Session)
 			if !ok {
 				return nil, wire.Refuse(wire.CodeNoSession, "this browser is not signed in, or not any more", "sign in with your passkey")
 			}
@@ -40,7 +40,7 @@ func viewed[Req, Resp any](s *Sentinel, h func(context.Context, *daemon.Call, *R
 			if err := readJSON(c.Verb, req.Body, q); err != nil {
 				return nil, err
 			}
-			if may := forViewers[c.Verb]; only && (may == nil || !may(q)) {
+			if may := forViewers[c.Verb]; viewer && (may == nil || !may(q)) {
 				s.refused("sentinel", actor(c.Peer), c.Verb, wire.CodeNotAllowed, "a viewer does nothing")
 				return nil, wire.Refuse(wire.CodeNotAllowed, name+" may see, and do nothing", "somebody who may approve has to do it")
 			}
