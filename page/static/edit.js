@@ -10,7 +10,7 @@ import { decide } from "/deciding.js";
 import { difference } from "/diff.js";
 import { act, main, show, state } from "/frame.js";
 import { changed } from "/verify.js";
-import { button, el, heading, shown } from "/view.js";
+import { button, el, heading, select, shown, spoken } from "/view.js";
 
 /** editCall shows what of an offer's call can be changed. */
 export async function editCall(offer) {
@@ -56,8 +56,7 @@ function argument(f) {
   const field = (value, label) => {
     const attributes = { "aria-label": label, disabled: f.fixed };
     if (f.enum?.length || f.type === "bool") {
-      return el("select", attributes, f.required ? "" : el("option", { value: "" }, "–"),
-        (f.enum?.length ? f.enum : ["true", "false"]).map((o) => el("option", { value: o, selected: o === value }, shown(o).textContent)));
+      return select([...(f.required ? [] : [["", "–"]]), ...(f.enum?.length ? f.enum : ["true", "false"]).map((o) => [o, o])], value, attributes);
     }
     const e = f.type === "text" ? el("textarea", { rows: "6", ...attributes }) : el("input", { type: "text", inputmode: f.type === "int" ? "numeric" : undefined, ...attributes });
     e.value = value;
@@ -86,7 +85,7 @@ function file(offer, f) {
   const of = (offer.card.bodies || []).find((b) => b.sha256 === f.sha256);
   if (f.fixed || !of || of.binary || of.cut || of.size > short) return null;
   const text = of.text || "";
-  const area = el("textarea", { rows: "12", "aria-label": `Text of ${of.name || f.label}` });
+  const area = el("textarea", { rows: "12", "aria-label": `Text of ${spoken(of.name || f.label)}` });
   area.value = text;
   return {
     form: el("fieldset", {}, el("legend", {}, shown(of.name || f.label)), area),

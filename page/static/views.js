@@ -98,7 +98,7 @@ export async function stop(mine) {
   if (state.viewer) return show("Stop", heading("Stop"), el("p", {}, "You may look. Who may approve stops, here or on the machine."));
   const names = [...new Set(all.map((s) => s.cell))].sort();
   const result = el("div", { "aria-live": "polite" });
-  const ask1 = (body) => act("", async () => {
+  const send = (body) => act("", async () => {
     const r = await ask("stop", body);
     say("");
     result.replaceChildren(...(r.lines || []).map((l) => el("p", {}, shown(l))),
@@ -106,8 +106,8 @@ export async function stop(mine) {
       r.widening ? el("p", {}, el("a", { href: `#card=${encodeURIComponent(r.widening)}` }, "Decide on it")) : "");
   });
   const pair = (name, cell) => el("li", {}, el("p", {}, name), el("div", { class: "actions" },
-    button(cell ? ["Stop ", shown(cell)] : "Stop everything", () => ask1({ cell }), "danger"),
-    button(cell ? ["Let ", shown(cell), " go on"] : "Let everything go on", () => ask1({ cell, resume: true }))));
+    button(cell ? ["Stop ", shown(cell)] : "Stop everything", () => send({ cell }), "danger"),
+    button(cell ? ["Let ", shown(cell), " go on"] : "Let everything go on", () => send({ cell, resume: true }))));
   show("Stop", heading("Stop"), el("p", {}, "At once: nothing more goes out, what runs is cut off, what waits is dropped. To go on again is a decision like any other."),
     result, el("ul", { class: "plain" }, pair("All cells", undefined), names.map((c) => pair(shown(`Cell ${c}`), c))));
 }
