@@ -251,7 +251,7 @@ func checkChannel(c *channel) error {
 		return fmt.Errorf("the address %s is none: https://HOST/..., without user, blanks and fragment, at most %d bytes",
 			quote(c.URL), maxEndpoint)
 	case c.After < -1 || c.After > int64(24*time.Hour/time.Second):
-		return errors.New("after is at most 24 hours")
+		return errors.New("after is from 0 to 24 hours")
 	case c.Detail != "" && c.Detail != "none" && c.Detail != "title":
 		return errors.New("detail is none or title")
 	case len(c.Trust) > 64<<10 || len(c.Permit) > 8:

@@ -81,7 +81,7 @@ func askNotices(req *wire.NoticesReq) (*wire.NoticesResp, error) {
 
 func (a *app) addNotice(kind, name, address string, f *noticeFlags) error {
 	c := &wire.NoticeChannel{Name: name, Kind: kind, URL: address, Permit: f.permit, Detail: f.detail, After: -1}
-	if f.after >= 0 {
+	if f.after != -1 {
 		c.After = int64(f.after) * int64(time.Minute/time.Second)
 	}
 	for _, p := range f.permit {
