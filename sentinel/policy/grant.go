@@ -224,8 +224,8 @@ const maxHeld = 256
 
 const heldDigest = "sha256:"
 
-// held is a value as a limit has it: a long text by its SHA-256, and one that looks like such a digest too.
-func held(a *describe.Arg, v string) string {
+// limitValue is a value as a limit has it: a long text by its SHA-256, and one that looks like such a digest too.
+func limitValue(a *describe.Arg, v string) string {
 	if !isText(a) || len(v) <= maxHeld && !strings.HasPrefix(v, heldDigest) {
 		return v
 	}
@@ -237,7 +237,7 @@ func isText(a *describe.Arg) bool {
 	return a.Type == describe.TypeString || a.Type == describe.TypeText
 }
 
-// isDigest says whether a limit's value is what held makes of a text.
+// isDigest says whether a limit's value is what limitValue makes of a text.
 func isDigest(a *describe.Arg, v string) bool {
 	d, ok := strings.CutPrefix(v, heldDigest)
 	return ok && isText(a) && len(d) == 64 && strings.Trim(d, "0123456789abcdef") == ""
@@ -253,7 +253,7 @@ func sameValue(a *describe.Arg, x, y string) bool {
 		i, j := strings.LastIndexByte(x, '@'), strings.LastIndexByte(y, '@')
 		return i >= 0 && j >= 0 && x[:i] == y[:j] && equalFold(x[i:], y[j:])
 	default:
-		return held(a, x) == y
+		return limitValue(a, x) == y
 	}
 }
 

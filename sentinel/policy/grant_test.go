@@ -430,13 +430,13 @@ func TestValidate(t *testing.T) {
 func TestHeldTexts(t *testing.T) {
 	a := &describe.Arg{Name: "body", Type: describe.TypeText, Role: "content"}
 	long := strings.Repeat("x", maxHeld+1)
-	digest := held(a, long)
+	digest := limitValue(a, long)
 	for _, x := range []struct {
 		call, limit string
 		want        bool
 	}{
 		{"hi", "hi", true}, {"hi", "Hi", false}, {"hi ", "hi", false}, {long, digest, true}, {long + "x", digest, false}, {long, long, false},
-		{digest, digest, false}, {digest, held(a, digest), true}, {"sha256:", held(a, "sha256:"), true}, {"sha256:", "sha256:", false},
+		{digest, digest, false}, {digest, limitValue(a, digest), true}, {"sha256:", limitValue(a, "sha256:"), true}, {"sha256:", "sha256:", false},
 	} {
 		if got := sameValue(a, x.call, x.limit); got != x.want {
 			t.Errorf("%.20q under %.80q: %t", x.call, x.limit, got)

@@ -30,7 +30,7 @@ func (s *Set) Prefill(c *Call) (wire.Grant, bool) {
 			l.Max = n
 		} else {
 			for _, v := range c.Values[name] {
-				l.Values = append(l.Values, held(a, v))
+				l.Values = append(l.Values, limitValue(a, v))
 			}
 			l.All = all(a) && len(l.Values) > 0
 		}
@@ -197,7 +197,7 @@ func canonLimits(in []wire.Limit, m *describe.Method) ([]wire.Limit, error) {
 				if v, err = a.Canon(v); err != nil {
 					return nil, err
 				}
-				v = held(a, v)
+				v = limitValue(a, v)
 			}
 			n.Values = append(n.Values, v)
 		}
