@@ -322,19 +322,25 @@ func (s *Sentinel) webShow(ctx context.Context, c *daemon.Call, req *wire.CallRe
 		return o, fitAnswer(o)
 	}
 	now := s.ledger.Now()
-	until := now.Add(offerFor)
-	o.Nonce, o.Expires = make([]byte, 32), until.Time().Unix()
-	rand.Read(o.Nonce)
-	if o.Allow, err = s.credentials(false); err != nil {
-		return nil, err
-	}
-	if err := fitAnswer(o); err != nil {
+	until, err := s.decidable(now, o)
+	if err != nil {
 		return nil, err
 	}
 	s.web.mu.Lock()
 	defer s.web.mu.Unlock()
 	s.web.offers.put(now, o.Nonce, offer{card: call.ID, hash: o.Card.Hash}, until)
 	return o, nil
+}
+
+// decidable gives an offer what it is decided with, and says until when that holds.
+func (s *Sentinel) decidable(now ledger.Moment, o *wire.Offer) (until ledger.Moment, err error) {
+	until = now.Add(offerFor)
+	o.Nonce, o.Expires = make([]byte, 32), until.Time().Unix()
+	rand.Read(o.Nonce)
+	if o.Allow, err = s.credentials(false); err != nil {
+		return until, err
+	}
+	return until, fitAnswer(o)
 }
 
 // fitAnswer cuts an offer so that it fits into an answer. In JSON it may be longer than the card's own frame was, where much of it is

@@ -5,7 +5,6 @@ package sentinel
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -213,14 +212,9 @@ func (s *Sentinel) offerEdit(card *wire.Card, d *draft) (*wire.Offer, error) {
 		return nil, err
 	}
 	now := s.ledger.Now()
-	until := now.Add(offerFor)
-	o := &wire.Offer{Card: *card, Nonce: make([]byte, 32), Expires: until.Time().Unix(), RP: place.Host,
-		Edits: &wire.Edits{Call: d.old, Hash: d.hash}}
-	rand.Read(o.Nonce)
-	if o.Allow, err = s.credentials(false); err != nil {
-		return nil, err
-	}
-	if err := fitAnswer(o); err != nil {
+	o := &wire.Offer{Card: *card, RP: place.Host, Edits: &wire.Edits{Call: d.old, Hash: d.hash}}
+	until, err := s.decidable(now, o)
+	if err != nil {
 		return nil, err
 	}
 	s.web.mu.Lock()
