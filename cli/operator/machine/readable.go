@@ -40,9 +40,3 @@ func Readable(file, name string, groups ...string) error {
 	}
 	return found
 }
-
-// Systemctl runs systemctl.
-func Systemctl(args ...string) error {
-	_, err := run("systemctl", args...)
-	return err
-}

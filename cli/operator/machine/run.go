@@ -40,3 +40,9 @@ func (c *capped) Write(p []byte) (int, error) {
 	}
 	return c.Buffer.Write(p)
 }
+
+// Systemctl runs systemctl.
+func Systemctl(args ...string) error {
+	_, err := run("systemctl", args...)
+	return err
+}
