@@ -16,6 +16,9 @@ export function foremost(c) {
 }
 
 export const firstTimes = (c) => (c.facts || []).filter(isFirst).map((f) => el("p", { class: "warn" }, el("strong", {}, shown(f))));
+export const otherFacts = (c) => (c.facts || []).filter((f) => !isFirst(f)).map((f) => el("p", { class: "note" }, shown(f), warned(f)));
+export const labels = (c) => (c.labels || []).map((l) => el("p", { class: "note" }, "It has read what is ", shown(l.label), ": ", shown(l.why),
+  l.unix ? ` (${when(l.unix)})` : ""));
 export const effect = (c) => (c.kind === "call" ? el("p", {}, kinds[c.class] || "", " ", reach(c.reach)) : "");
 const isFirst = (f) => f.startsWith("first time");
 
@@ -35,7 +38,7 @@ export function card(c, seen, part) {
     firstTimes(c),
     main.length ? rows(main.map(field), "first") : "",
     others.length ? rows(others.map(field)) : "",
-    (c.facts || []).filter((f) => !isFirst(f)).map((f) => el("p", { class: "note" }, shown(f), warned(f))),
+    otherFacts(c),
     effect(c),
     (c.bodies || []).length ? el("h2", {}, "Content") : "",
     (c.bodies || []).map((b) => body(c.id, b, seen)),
@@ -47,8 +50,7 @@ export function card(c, seen, part) {
       c.made && ["Asked", when(c.made)],
       c.state === "parked" && c.expires && ["Without an answer", `it is refused ${left(c.expires)}`],
     ].filter(Boolean)),
-    (c.labels || []).map((l) => el("p", { class: "note" }, "It has read what is ", shown(l.label), ": ", shown(l.why),
-      l.unix ? ` (${when(l.unix)})` : "")),
+    labels(c),
     c.reason ? el("p", {}, "You are asked because ", shown(c.reason)) : "",
     el("details", {}, el("summary", {}, "For comparing"), rows([
       ["Number", shown(c.id)], c.mark && ["Mark", shown(c.mark)], ["SHA-256", el("span", { class: "text" }, hex(c.hash))],

@@ -5,7 +5,7 @@
 import { ask } from "/api.js";
 import { signedIn } from "/app.js";
 import { unseen } from "/body.js";
-import { card, effect, firstTimes, foremost, row } from "/cardview.js";
+import { card, effect, firstTimes, foremost, labels, otherFacts, row } from "/cardview.js";
 import { decide, fetchOffer, outcome } from "/deciding.js";
 import { act, does, list, say, show, state, trouble } from "/frame.js";
 import { button, el, heading, shown, spoken } from "/view.js";
@@ -91,7 +91,8 @@ export async function several(mine, at) {
     el("p", {}, el("a", { href: "#pending" }, "Back to all that waits")));
 }
 
-/** section is one card among several: what it is about, all of it when it is opened, and its tick. */
+/** section is one card among several: what it is about, all of it when it is opened, and its tick. Of a widening all is shown: what it
+ * allows stands in its lines, and no field of it says as much. */
 function section(e) {
   if (!e.offer) return el("section", { class: "one" }, el("h2", {}, "One that is not shown"), trouble(e.error));
   const c = e.offer.card;
@@ -100,8 +101,9 @@ function section(e) {
   e.box = el("input", { type: "checkbox", checked: open, disabled: !open });
   e.says = el("p", { role: "status" });
   ticked.delete(c.id);
-  return el("section", { class: "one" }, el("h2", {}, shown(c.title)), firstTimes(c), foremost(c), effect(c),
-    el("details", {}, el("summary", {}, "All of it"), card(c, tell, true)), line,
+  const what = c.kind === "widening" ? card(c, tell, true) : [firstTimes(c), foremost(c), otherFacts(c), effect(c), labels(c),
+    el("details", {}, el("summary", {}, "All of it"), card(c, tell, true))];
+  return el("section", { class: "one" }, el("h2", {}, shown(c.title)), what, line,
     el("label", { class: "tick" }, e.box, open ? "Decide on this one" : shown(`This is ${c.state}, and not yours to decide.`)), e.says);
 }
 

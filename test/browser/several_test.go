@@ -90,3 +90,24 @@ func TestOnlyWhatIsShownAndTickedIsSigned(t *testing.T) {
 	b.press("Deny those ticked")
 	b.Sees("None is ticked.")
 }
+
+// What a widening allows stands in its lines, whatever its fields say: it is on the screen before it is signed among others, and so is
+// what else a call's card says beside its fields.
+func TestAWideningAmongSeveralIsShownWhole(t *testing.T) {
+	r := newRig(t)
+	r.three()
+	r.cards[1] = wire.Card{ID: "c2", Kind: "widening", State: wire.StateParked, Method: "policy", Title: "a policy that allows more",
+		Hash: bytes.Repeat([]byte{2}, 32), Expires: r.cards[0].Expires, Fields: []wire.Field{{Label: "policy", Values: []string{"policy.toml"}, Main: true}},
+		Facts: []string{"widens: demo send goes unasked"}}
+	r.cards[0].Facts = append(r.cards[0].Facts, "it goes to somebody outside")
+	r.cards[0].Labels = []wire.Cause{{Label: "untrusted", Why: "an issue of a stranger"}}
+	b := r.enrolled(t, 1280, 900)
+	b.Eval(`location.hash = "#review=c1,c2"`, nil)
+	b.Sees("Decide on 2 together")
+	for _, s := range []string{"widens: demo send goes unasked", "it goes to somebody outside", "an issue of a stranger"} {
+		b.Sees(s)
+	}
+	if strings.Contains(b.Text(), "of c1") { // control: what is folded would not be found
+		t.Error("a call's other fields are open")
+	}
+}
