@@ -292,6 +292,10 @@ func (s *Sentinel) toTell(ctx context.Context, e *ledger.Entry) (*notices.Event,
 		return nil, nil
 	}
 	out.Cell, out.Connector, out.Method = c.Cell, c.Connector, c.Method
+	if c.Connector == self { // the title of its card has an address, of which a cell chose each byte
+		out.Title = widenings[c.Method]
+		return out, nil
+	}
 	var card struct{ Title string }
 	if err := json.Unmarshal(c.Card, &card); err == nil {
 		out.Title = card.Title
@@ -335,3 +339,9 @@ func (s *Sentinel) testNotice(ctx context.Context, name string) (*wire.NoticesRe
 	}
 	return &wire.NoticesResp{Status: status}, nil
 }
+
+// widenings say what a card of sentinel's own is about. Who receives a notice, an ntfy server too, is nobody whom a cell may write to.
+var widenings = map[string]string{widenAccount: "let an account be used", widenPolicy: "a policy that allows more",
+	widenResume: "start again what is stopped", widenClear: "clear a cell's labels", widenSite: "connect to a site",
+	widenRequest: "send a request to a site", widenSurrogate: "a surrogate for a cell",
+	widenConfirm: "keep a grant from before the record was put back"}

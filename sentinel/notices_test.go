@@ -428,6 +428,60 @@ func TestApproversAreTold(t *testing.T) {
 	}
 }
 
+// A cell asks for a place whose name, or path, is a message: to whoever reads the notice, or to who carries it, without anybody's yes.
+// The card has it (the control), and the notice does not.
+func TestANoticeHasNoWordsOfACell(t *testing.T) {
+	s := newWard(t)
+	s.usePolicy(t, sitesToml, "")
+	if _, err := s.noticesVerb(t.Context(), root(), hookAt("https://pager.example.org/in")); err != nil {
+		t.Fatal(err)
+	}
+	s.begin(t, "work", 7)
+	if _, e := s.connects(t, "work", site("call-0900-to-unlock.example")); e == nil || e.Code != wire.CodeNeedsApproval {
+		t.Fatalf("%v", e)
+	}
+	now := s.ledger.Now()
+	id := ledger.NewID()
+	card, err := json.Marshal(&wire.Card{ID: id, Kind: "widening", Title: "GET new.example/call-0900-to-unlock", Method: widenRequest, Cell: "play"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := ledger.Call{Frame: ledger.Frame{ID: id, Cell: "play", Connector: self, Method: widenRequest, Account: "new.example:443", Class: "read",
+		Dedup: id, Decision: "ask", Approval: strings.Repeat("00", 32), Card: card, Created: now, Deadline: now.Add(time.Hour)}}
+	if _, _, err := s.ledger.Park(t.Context(), c, "cell:play"); err != nil {
+		t.Fatal(err)
+	}
+	channels := s.channels()
+	s.outbox.mu.Lock()
+	defer s.outbox.mu.Unlock()
+	if err := s.takeNews(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, d := range s.outbox.book.Due(s.ledger.Now(), targets(channels, nil)) {
+		req, err := s.notice(now, channels, nil, &d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, string(req.Body))
+	}
+	said := strings.Join(all, "\n")
+	if strings.Contains(said, "0900") || !strings.Contains(said, "connect to a site") || !strings.Contains(said, "send a request to a site") {
+		t.Errorf("%s", said)
+	}
+	titles := ""
+	for _, w := range s.ledger.Waiting() {
+		c, err := s.ledger.Call(t.Context(), w.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		titles += string(c.Card)
+	}
+	if strings.Count(titles, "0900") < 2 {
+		t.Errorf("control: the cards do not say it: %s", titles)
+	}
+}
+
 func FuzzEndpoint(f *testing.F) {
 	f.Add("https://fcm.googleapis.com/fcm/send/a")
 	f.Add("https://a:443?b")
