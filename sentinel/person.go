@@ -394,6 +394,9 @@ func (s *Sentinel) sessionVerb(ctx context.Context, c *daemon.Call, req *wire.Se
 func (s *Sentinel) taint(ctx context.Context, c *daemon.Call, req *wire.TaintReq) (*wire.TaintResp, error) {
 	r := &wire.TaintResp{Labels: s.causes(req.Cell)}
 	if req.Clear {
+		if err := wire.CellName(req.Cell); err != nil { // see stop
+			return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "doorward cell list")
+		}
 		id, err := s.widen(ctx, widening{Kind: widenClear, About: req.Cell,
 			Lines: []string{"the cell counts as if it had read nothing of others and nothing private"}},
 			"clear the labels of "+req.Cell, actor(c.Peer))

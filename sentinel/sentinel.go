@@ -222,9 +222,13 @@ func (s *Sentinel) servers(p *daemon.Process) ([]*daemon.Server, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, &daemon.Server{Name: name, Listener: ln, Log: p.Log, Verbs: verbs, OnFault: func(f daemon.Fault) {
+		server := &daemon.Server{Name: name, Listener: ln, Log: p.Log, Verbs: verbs, OnFault: func(f daemon.Fault) {
 			go s.refused("sentinel", f.Peer.String(), f.Verb, wire.CodeNotAllowed, f.Kind.String())
-		}})
+		}}
+		if name == "sentinel-web" {
+			server.PerPeer = maxWeb
+		}
+		out = append(out, server)
 	}
 	return out, nil
 }

@@ -22,6 +22,11 @@ var switchFor = 3 * time.Second
 // stop is the switch, in the order of design section 7. Turning it on again is a widening. Nothing that fails on the way
 // keeps the rest from being done: a full disk least of all.
 func (s *Sentinel) stop(ctx context.Context, c *daemon.Call, req *wire.StopReq) (*wire.Report, error) {
+	if req.Cell != "" {
+		if err := wire.CellName(req.Cell); err != nil { // it would stand in a title, and in what people are told, as if it were ours
+			return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "doorward cell list")
+		}
+	}
 	by := actor(c.Peer)
 	what := orElse(req.Cell, "all cells")
 	r := new(wire.Report)

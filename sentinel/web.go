@@ -41,6 +41,7 @@ const (
 	maxViews  = 64
 	maxOffers = 1024
 	maxLogins = 1024
+	maxWeb    = 8 // connections of approvals, which has two
 )
 
 // web is what sentinel keeps of browsers, in memory: a restart ends it. Who holds approvals sees all that goes by and can waste it;
@@ -55,7 +56,8 @@ type web struct {
 	keys  sync.Mutex // held from reading who may decide, or a passkey's counter, to writing it
 	rules sync.Mutex // held from reading the policy to changing it
 
-	editing sync.Mutex // held while a change is prepared
+	editing sync.Mutex    // held while a change is prepared
+	finding chan struct{} // the place of the one search that runs: it holds one of the few readers of the ledger
 
 	mu      sync.Mutex          // guards what follows
 	views   passing[string]     // sessions: the approver's name, by the cookie
@@ -78,7 +80,7 @@ type offer struct {
 func newWeb(seed []byte) (*web, error) {
 	w := &web{login: make([]byte, 32), views: passing[string]{most: maxViews}, offers: passing[offer]{most: maxOffers},
 		drafts: passing[*draft]{most: maxDrafts}, logins: passing[struct{}]{most: maxLogins},
-		invited: passing[invitation]{most: maxInvited}}
+		invited: passing[invitation]{most: maxInvited}, finding: make(chan struct{}, 1)}
 	rand.Read(w.login)
 	for i := 0; w.card == nil; i++ {
 		raw, err := hkdf.Key(sha256.New, seed, nil, fmt.Sprintf("doorward card key v1 %d", i), 32)

@@ -44,10 +44,29 @@ func viewed[Req, Resp any](s *Sentinel, h func(context.Context, *daemon.Call, *R
 				s.refused("sentinel", actor(c.Peer), c.Verb, wire.CodeNotAllowed, "a viewer does nothing")
 				return nil, wire.Refuse(wire.CodeNotAllowed, name+" may see, and do nothing", "somebody who may approve has to do it")
 			}
+			if records(c.Verb, q) && !s.mayRecord(pageAllowance(name), refusalCost) {
+				return nil, tooMuchRecorded
+			}
 			return h(ctx, c, q)
 		})
 	}
 }
+
+// records says whether a request of a session alone may have something written into the record, each time anew. Without a bound on that
+// who holds approvals, and a session that goes by, could fill the disk, and with it stop everything for longer than it is there.
+func records(verb string, q any) bool {
+	if p, ok := q.(*wire.WebPushReq); ok {
+		return p.Off || len(p.Public) > 0
+	}
+	may := forViewers[verb]
+	return verb != "decide" && (may == nil || !may(q)) // a decision is signed, and of equal refusals the record has one
+}
+
+// pageAllowance is where it stands what an approver's sessions may still have written. No cell has such a name.
+func pageAllowance(name string) string { return "page/" + name }
+
+var tooMuchRecorded = wire.Refuse(wire.CodeTooMany, "too much was asked from the page lately that stands in the record",
+	"wait some minutes, or do it on the machine: man doorward")
 
 // open is a verb for whoever asks; h gets the session, which may be one or not.
 func open[Req, Resp any](s *Sentinel, h func(ctx context.Context, session []byte, q *Req) (*Resp, error)) webHandler {

@@ -101,6 +101,13 @@ func (s *Sentinel) webSettings(ctx context.Context, c *daemon.Call, req *wire.Se
 		return nil, wire.Refuse(wire.CodeBadArgument, "change the policy: "+err.Error(), "doorward policy load, on the machine")
 	}
 	files[policy.PolicyFile] = text
+	size := 0
+	for _, f := range files {
+		size += len(f)
+	}
+	if !s.mayRecord(pageAllowance(c.Peer.Name), 2*size) { // a card has it, and the record the card
+		return nil, tooMuchRecorded
+	}
 	changed, err := s.consider(ctx, asList(files), "load", actor(c.Peer))
 	if err != nil {
 		return nil, err
@@ -187,6 +194,12 @@ func (s *Sentinel) webFind(ctx context.Context, _ *daemon.Call, req *wire.FindRe
 	}
 	if req.To > 0 {
 		f.Until = time.Unix(req.To, 0)
+	}
+	select {
+	case s.web.finding <- struct{}{}:
+		defer func() { <-s.web.finding }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 	var plain [][]byte // a call whose rows have none of them need not be decoded
 	for _, w := range words {
