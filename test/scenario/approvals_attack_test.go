@@ -16,10 +16,10 @@ import (
 	"github.com/doorward/doorward/test/world"
 )
 
-// Somebody has taken approvals over, and a person who suspects nothing decides in a real browser, before the real sentinel. Nothing runs
-// but what was on the screen when the passkey confirmed, and nobody joins. After each attack the control: the same program does its work.
-func TestATakenOverApprovals(t *testing.T) {
-	browser := browserFor(t)
+// replaced is a machine on which the programs of test/attacks that are named stand in the places of daemons of their names, and what tells
+// approvals what to do.
+func replaced(t *testing.T, names ...string) (r *rig, attack func(words ...string)) {
+	t.Helper()
 	ground.Need(t)
 	dir, err := os.MkdirTemp(ground.Dir, "attack")
 	if err != nil {
@@ -29,17 +29,26 @@ func TestATakenOverApprovals(t *testing.T) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	bin, err := world.BuildTest("./test/attacks/approvals", dir)
-	if err != nil {
-		t.Fatal(err)
+	binary := map[string]string{}
+	for _, name := range names {
+		if binary[name], err = world.BuildTest("./test/attacks/"+name, dir); err != nil {
+			t.Fatal(err)
+		}
 	}
-	r := newRig(t, world.Options{Page: true, Binary: map[string]string{"approvals": bin}})
-	attack := func(words ...string) {
+	r = newRig(t, world.Options{Page: true, Binary: binary})
+	return r, func(words ...string) {
 		t.Helper()
 		if err := os.WriteFile(filepath.Join(r.Config(), "attack"), []byte(strings.Join(words, " ")), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// Somebody has taken approvals over, and a person who suspects nothing decides in a real browser, before the real sentinel. Nothing runs
+// but what was on the screen when the passkey confirmed, and nobody joins. After each attack the control: the same program does its work.
+func TestATakenOverApprovals(t *testing.T) {
+	browser := browserFor(t)
+	r, attack := replaced(t, "approvals")
 	logged := func(want ...string) {
 		t.Helper()
 		log := r.Daemon("approvals").Log()
@@ -136,6 +145,34 @@ func TestATakenOverApprovals(t *testing.T) {
 	if err != nil || strings.Count(res.Stdout, `"name"`) != 1 || strings.Contains(res.Stdout, "eve") {
 		t.Errorf("%+v, %v", res, err)
 	}
+}
+
+// The control of the signature over answers: before a script that does not verify it, an altered card is shown, approved, and what runs
+// is another than the one on the screen.
+func TestAScriptThatVerifiesNothingIsLiedTo(t *testing.T) {
+	browser := browserFor(t)
+	r, attack := replaced(t, "approvals", "page")
+	res, err := r.Person(0).Doorward(r.ctx(), "", "approver", "add", "ada")
+	if err != nil || res.Code != 0 {
+		t.Fatalf("%v %v", res, err)
+	}
+	w := browser.Open(t, 1280, 900, strings.TrimSpace(res.Stdout))
+	w.Press("Make a passkey")
+	w.Press("Sign in with a passkey")
+	w.Sees("Nothing waits.")
+	mine := r.park(r.work, issue("ada/site", "Mine, altered")...)
+	attack("alter", "Mine", "Eves")
+	w.Eval(`location.hash = "#card=`+mine.ID+`"`, new(string))
+	w.Sees("Eves, altered")
+	if strings.Contains(w.Text(), "Mine, altered") {
+		t.Errorf("the card is shown as it is:\n%s", w.Text())
+	}
+	w.Press("Approve once")
+	w.Sees("Approved.")
+	if s := r.ended(mine.ID); s != wire.StateDone {
+		t.Errorf("it is %s", s)
+	}
+	r.sum("an issue that was not on the screen", r.issues(), 1)
 }
 
 // Two people decide one card at once, each in a browser of their own: one wins, the other is told who did, and it runs once.
