@@ -128,8 +128,9 @@ func hidden(r rune) bool {
 		return true
 	case r >= 0xfe00 && r <= 0xfe0f, r >= 0xe0100 && r <= 0xe01ef, r >= 0x180b && r <= 0x180f: // variation selectors
 		return true
-	case r == 0x034f, r == 0x115f, r == 0x1160, r == 0x17b4, r == 0x17b5, r == 0x3164, r == 0xffa0, r == 0x2800:
-		return true // joiner, fillers, the blank Braille pattern
+	case r == 0x034f, r == 0x115f, r == 0x1160, r == 0x17b4, r == 0x17b5, r == 0x3164, r == 0xffa0, r == 0x2800,
+		r == 0x16fe4, r == 0x1d159:
+		return true // joiner, fillers, the blank Braille pattern, Khitan filler, the note without a head
 	}
 	return false
 }

@@ -33,6 +33,8 @@ func TestAP02LineShowsWhatIsThere(t *testing.T) {
 		{"some spaces", "a    b", "a    b"},
 		{"Hangul filler", "a\u3164b", `a\u{3164}b`},
 		{"blank Braille", "a\u2800b", `a\u{2800}b`},
+		{"Khitan filler", "a\U00016fe4b", `a\u{16fe4}b`},
+		{"a note without a head", "a\U0001d159b", `a\u{1d159}b`},
 		{"soft hyphen", "pay\u00adpal", `pay\u{ad}pal`},
 		{"no UTF-8", "a\xff\xfeb", `a\x{ff}\x{fe}b`},
 		{"private use", "a\ue000b", `a\u{e000}b`},

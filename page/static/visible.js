@@ -8,7 +8,7 @@ const maxMarks = 3; // combining marks on one letter
 const shows = /^[\p{L}\p{M}\p{N}\p{P}\p{S}]$/u;
 const letterMark = /^\p{M}$/u;
 const symbol = /^\p{So}$/u;
-const blank = new Set([0x034f, 0x115f, 0x1160, 0x17b4, 0x17b5, 0x3164, 0xffa0, 0x2800]); // joiner, fillers, blank Braille
+const blank = new Set([0x034f, 0x115f, 0x1160, 0x17b4, 0x17b5, 0x3164, 0xffa0, 0x2800, 0x16fe4, 0x1d159]); // as there
 
 function hidden(c, n) {
   if (c === " ") return false;

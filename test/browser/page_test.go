@@ -226,7 +226,7 @@ func TestAP02ThePageShowsWhatIsThere(t *testing.T) {
 	b := r.keyed(t, 1280, 900)
 	texts := []string{"", "Lunch at 12 – café, 日本, Ünal ✓", "invoice\u202efdp.exe", "a\u2066b\u2069", "pay\u200bpal", "a\u200db", "x\U000e0041\U000e0042",
 		"x\U000e0100", "x\ufe0f", "\u2764\ufe0f", "a\u2028b", "a\u0085b", "a\x1b[2Kb", "\x1b]8;;http://evil.example\x07x", "a\u009b2Kb", "safe\revil",
-		"a\nb", "a" + strings.Repeat("\u00a0", 400) + "b", "a" + strings.Repeat(" ", 400) + "b", "a    b", " x ", "a\u3164b", "a\u2800b", "pay\u00adpal",
+		"a\nb", "a" + strings.Repeat("\u00a0", 400) + "b", "a" + strings.Repeat(" ", 400) + "b", "a    b", " x ", "a\u3164b", "a\u2800b", "a\U00016fe4b", "a\U0001d159b", "pay\u00adpal",
 		"a\ue000b", "e\u0301\u0301\u0301\u0301\u0301", "\t", "[x](http://evil.example)", "⟨U+202E⟩", strings.Repeat("\u202e", 9), "\u115f\u1160"}
 	random := mathrand.New(mathrand.NewPCG(3, 4))
 	pool := []rune("ab \u202e\u200b\u0301\ufe0f❤\u00a0\n\t\u3164日я\U000e0041́ \u2029")
