@@ -50,7 +50,8 @@ export function away(address, text) {
 }
 
 export const heading = (text) => el("h1", { tabindex: "-1" }, shown(text));
-export const button = (text, act, kind) => el("button", { type: "button", class: kind, click: act }, text);
+/** button has its words in one box: side by side they would stand without the space between them. */
+export const button = (text, act, kind) => el("button", { type: "button", class: kind, click: act }, Array.isArray(text) ? el("span", {}, text) : text);
 
 export const size = (n) => (n < 10000 ? `${n} bytes` : n < 10e6 ? `${Math.round(n / 1000)} kB` : `${Math.round(n / 1e6)} MB`);
 export const hex = (data) => Array.from(typeof data === "string" ? bytes(data) : data || [], (b) => b.toString(16).padStart(2, "0")).join("");
