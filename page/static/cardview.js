@@ -2,11 +2,17 @@
 // A card in full, in a list, and in the record.
 
 import { body } from "/body.js";
-import { away, chip, el, heading, hex, left, mark, shown, warned, when, whole } from "/view.js";
+import { away, chip, el, heading, hex, left, mark, person, shown, warned, when, whole } from "/view.js";
 
 const reach = (r) => ({ "": "Only you see it.", none: "Only you see it.", people: "The people named in it see it.",
   space: "Members of the place see it.", public: "Anyone may see it." })[r || ""] || ["Who sees it: ", shown(r), "."];
 const kinds = { read: "It reads.", write: "It changes something.", destructive: "It deletes something." };
+const labelled = { untrusted: "others wrote, who may have told it what to do", private: "is private" };
+// ends says of each state what it means for who wonders whether something happened.
+const ends = { approved: "It was allowed, and has not run yet.", executing: "It runs now.", done: "It was carried out.",
+  failed: "It does not go again by itself; the agent may ask anew.", unknown: "It may have taken effect, or not: look there, before anybody does it again.",
+  denied: "It does not run, and the agent is told so.", expired: "Its time was over before it ran, so it does not run; the agent may ask anew.",
+  revoked: "It was taken back before it ran, so it does not run." };
 const rows = (pairs, kind) => el("dl", { class: kind }, pairs.map(([k, v]) => [el("dt", {}, k), el("dd", {}, v)]).flat());
 
 /** foremost are the fields that say what a card is about, of one without recipient, amount or destination all. */
@@ -17,7 +23,7 @@ export function foremost(c) {
 
 export const firstTimes = (c) => (c.facts || []).filter(isFirst).map((f) => el("p", { class: "warn" }, el("strong", {}, shown(f))));
 export const otherFacts = (c) => (c.facts || []).filter((f) => !isFirst(f)).map((f) => el("p", { class: "note" }, shown(f), warned(f)));
-export const labels = (c) => (c.labels || []).map((l) => el("p", { class: "note" }, "It has read what is ", shown(l.label), ": ", shown(l.why),
+export const labels = (c) => (c.labels || []).map((l) => el("p", { class: "note" }, "It has read what ", labelled[l.label] || ["is ", shown(l.label)], ": ", shown(l.why),
   l.unix ? ` (${when(l.unix)})` : ""));
 export const effect = (c) => (c.kind === "call" ? el("p", {}, kinds[c.class] || "", " ", reach(c.reach)) : "");
 const isFirst = (f) => f.startsWith("first time");
@@ -34,7 +40,7 @@ export function card(c, seen, part) {
   return [
     part ? "" : heading(c.title),
     c.state === "parked" ? "" : el("div", { class: "note" }, "This is ", shown(c.state), c.became?.unix ? `, since ${when(c.became.unix)}` : "",
-      ": there is nothing to decide any more.", c.became ? outcome(c) : c.error ? [" ", shown(c.error.reason)] : ""),
+      ". ", ends[c.state] || "", " There is nothing to decide any more.", c.became ? outcome(c) : c.error ? [" ", shown(c.error.reason)] : ""),
     firstTimes(c),
     main.length ? rows(main.map(field), "first") : "",
     others.length ? rows(others.map(field)) : "",
@@ -81,6 +87,6 @@ export function row(c, ...more) {
 /** outcome is what became of a card. */
 function outcome(c) {
   const b = c.became;
-  return [b.by ? el("div", { class: "soft" }, "Approved by ", shown(b.by)) : "", c.state !== "done" && c.error ? el("div", { class: "soft" }, shown(c.error.reason)) : "",
+  return [b.by ? el("div", { class: "soft" }, "Approved by ", shown(person(b.by))) : "", c.state !== "done" && c.error ? el("div", { class: "soft" }, shown(c.error.reason)) : "",
     b.object ? el("div", {}, "At the vendor: ", b.link ? away(b.link, shown(b.object)) : shown(b.object)) : ""];
 }

@@ -37,7 +37,8 @@ export const trouble = (e) => el("p", { class: "warn", role: "alert" }, shown(e.
 export function failed(e) {
   if (e.code === "no_session") return signIn();
   show("Something went wrong", heading(e instanceof Refused ? "This is not shown" : "That did not work"), trouble(e),
-    el("div", { class: "actions" }, button("Try again", route)));
+    el("div", { class: "actions" }, button("Try again", route),
+      nav.hidden ? "" : el("a", { class: "button", href: "#pending" }, "Back to all that waits")));
 }
 
 /** act runs what a button does, with the buttons off meanwhile. */

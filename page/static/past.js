@@ -45,7 +45,7 @@ export async function past(mine, at) {
   const more = button("Look further back", () => act("", async () => add(await find(next))));
   let next;
   function add(r) {
-    found.append(...(r.cards || []).map(row));
+    found.append(...(r.cards || []).map((c) => row(c)));
     next = r.next;
     more.hidden = !next;
     far.textContent = `${found.children.length ? "" : "Nothing is found. "}${looked} calls were looked at${next ? `, back to ${when(r.back)}` : ": that is all of them"}.`;

@@ -83,7 +83,7 @@ export async function sites(mine) {
   const asked = waiting.filter((c) => c.kind === "widening" && ["site", "request"].includes(c.method));
   const part = (title, items, item) => (items.length ? [el("h2", {}, title), list(items, item)] : "");
   show("Sites", heading("Sites"), el("p", { class: "soft" }, "Where programs of your cells may connect by themselves."), waits(s),
-    part("Waiting for you", asked, row),
+    part("Waiting for you", asked, (c) => row(c)),
     part("Allowed by you", live.filter((g) => g.connector === "site" && !g.revoked), grant),
     el("h2", {}, "By the rules"), el("ul", { class: "plain" }, (s.sites || []).map(line)),
     state.viewer ? "" : [el("label", { for: "site" }, "Another site"), el("div", { class: "pair" }, name, way)],

@@ -53,6 +53,12 @@ export const heading = (text) => el("h1", { tabindex: "-1" }, shown(text));
 /** button has its words in one box: side by side they would stand without the space between them. */
 export const button = (text, act, kind) => el("button", { type: "button", class: kind, click: act }, Array.isArray(text) ? el("span", {}, text) : text);
 
+/** person is who decided, in words: a passkey's name, or a user of the machine. */
+export function person(by) {
+  const [how, name] = [by.slice(0, by.indexOf(":")), by.slice(by.indexOf(":") + 1)];
+  return how === "passkey" ? `${name}, with a passkey` : how === "person" ? `user ${name} of the machine` : by;
+}
+
 export const size = (n) => (n < 10000 ? `${n} bytes` : n < 10e6 ? `${Math.round(n / 1000)} kB` : `${Math.round(n / 1e6)} MB`);
 export const hex = (data) => Array.from(typeof data === "string" ? bytes(data) : data || [], (b) => b.toString(16).padStart(2, "0")).join("");
 

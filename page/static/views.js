@@ -4,19 +4,22 @@
 import { ask, pages } from "/api.js";
 import { route, signedIn } from "/app.js";
 import { act, does, list, say, show, state } from "/frame.js";
-import { button, chip, el, heading, left, mark, shown, when } from "/view.js";
+import { button, chip, el, heading, left, mark, person, shown, when } from "/view.js";
 
 const told = (report) => say((report.lines || []).length ? shown(report.lines.join("; ")) : "Done.");
 const decideOn = (id) => {
   location.hash = `#card=${encodeURIComponent(id)}`;
 };
 
+const times = (n) => (n === 1 ? "once" : `${n} times`);
+
 /** grant is one that a person may take back. */
 export const grant = (g) => el("li", {},
   el("div", { class: "head" }, mark(g.connector), el("p", { class: "sentence" }, shown(g.sentence || `${g.connector} ${g.method}`))),
-  el("p", { class: "soft" }, g.count ? `Used ${g.used || 0} times of ${g.count}` : `Used ${g.used || 0} times`, `, last ${when(g.last_use)}. `,
+  el("p", { class: "soft" }, g.used ? `Used ${times(g.used)}${g.count ? ` of ${g.count}` : ""}, last ${when(g.last_use)}. ` :
+    `Not used yet${g.count ? `, ${times(g.count)} at most` : ""}. `,
     g.until ? `Ends ${left(g.until)}, ${when(g.until)}. ` : g.session ? ["Ends with session ", shown(g.session), ". "] : "",
-    g.by ? ["Allowed by ", shown(g.by), g.made ? `, ${when(g.made)}.` : "."] : ""),
+    g.by ? ["Allowed by ", shown(person(g.by)), g.made ? `, ${when(g.made)}.` : "."] : ""),
   (g.limits || []).length ? el("details", {}, el("summary", {}, "Its limits"), el("dl", {}, g.limits.map((l) => [el("dt", {}, shown(l.field)),
     el("dd", {}, l.any ? "whatever it is" : l.max ? `at most ${l.max}` : (l.values || []).length ? l.values.map((v) => el("div", {}, shown(v))) : "not given")]).flat())) : "",
   does(button("Take it back", () => act("", async () => {
@@ -49,7 +52,7 @@ export async function sessions(mine) {
 
 const health = {
   "": ["well", "good"],
-  reconnect_required: ["The vendor refused its credential. On the machine: doorward account add, with --replace", "bad"],
+  reconnect_required: ["The vendor refused its credential. On the machine: sudo doorward account add, with --replace", "bad"],
   not_connected: ["Nobody has decided on it yet", "bad"],
   denied: ["You said no to it", "bad"],
 };
@@ -71,7 +74,7 @@ export async function accounts(mine) {
         await route();
         told(r);
       }), "danger")) : "");
-  }, "There are no accounts. On the machine: doorward account add"));
+  }, "There are no accounts. On the machine: sudo doorward account add"));
 }
 
 export async function cells(mine) {
@@ -106,8 +109,8 @@ export async function stop(mine) {
       r.widening ? el("p", {}, el("a", { href: `#card=${encodeURIComponent(r.widening)}` }, "Decide on it")) : "");
   });
   const pair = (name, cell) => el("li", {}, el("p", {}, name), el("div", { class: "actions" },
-    button(cell ? ["Stop ", shown(cell)] : "Stop everything", () => send({ cell }), "danger"),
-    button(cell ? ["Let ", shown(cell), " go on"] : "Let everything go on", () => send({ cell, resume: true }))));
+    button(shown(cell ? `Stop ${cell}` : "Stop everything"), () => send({ cell }), "danger"),
+    button(shown(cell ? `Let ${cell} go on` : "Let everything go on"), () => send({ cell, resume: true }))));
   show("Stop", heading("Stop"), el("p", {}, "At once: nothing more goes out, what runs is cut off, what waits is dropped. To go on again is a decision like any other."),
     result, el("ul", { class: "plain" }, pair("All cells", undefined), names.map((c) => pair(shown(`Cell ${c}`), c))));
 }

@@ -317,7 +317,7 @@ func TestFromTheLinkToADecision(t *testing.T) {
 		fits(t, b)
 		b.press("Open an issue, c1")
 		for _, s := range []string{"ada/engine", "It stalls", "first time you write to ada/engine", "Anyone may see it.", "work/run-1", "somebody sits at it",
-			"It has read what is untrusted", "You are asked because the method is sensitive"} {
+			"It has read what others wrote, who may have told it what to do: github issue-list, call c0", "You are asked because the method is sensitive"} {
 			b.Sees(s)
 		}
 		var order bool

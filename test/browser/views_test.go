@@ -248,7 +248,7 @@ func TestThePastIsSearched(t *testing.T) {
 		r := newViews(t, "")
 		b := r.enrolled(t, w, h)
 		b.press("Past")
-		b.Sees("Approved by passkey:ada")
+		b.Sees("Approved by ada, with a passkey")
 		b.Sees("At the vendor: ada/engine#4 (github.com)")
 		b.Sees("not today")
 		b.Sees("4000 calls were looked at, back to")
@@ -273,7 +273,7 @@ func TestThePastIsSearched(t *testing.T) {
 		b.press("The record, entry by entry")
 		b.Sees("approve")
 		b.press("Invite people to lunch")
-		b.Sees("there is nothing to decide any more")
+		b.Sees("It does not run, and the agent is told so. There is nothing to decide any more.")
 		b.Eval(`history.back()`, nil)
 		b.Sees("4000 calls were looked at: that is all of them.")
 	})
@@ -285,7 +285,7 @@ func TestAPastCardSaysWhatBecameOfIt(t *testing.T) {
 	b := r.enrolled(t, 390, 844)
 	b.goes("card=p4", "Open an issue")
 	b.Sees("This is done, since")
-	b.Sees("Approved by passkey:ada")
+	b.Sees("Approved by ada, with a passkey")
 	b.Sees("At the vendor: ada/engine#4 (github.com)")
 	b.goes("card=p2", "Comment")
 	b.Sees("At the vendor: ada/engine#4")
@@ -305,6 +305,9 @@ func TestNoViewIsMarkup(t *testing.T) {
 			b.Until(fmt.Sprintf(`document.querySelector("h1")?.textContent.startsWith(%q)`, v.heading), v.heading)
 			b.Eval(`document.querySelectorAll("main details").forEach((d) => { d.open = true; })`, nil)
 			fits(t, b)
+			if s := b.Text(); strings.Contains(s, "[object") || strings.Contains(s, "undefined") {
+				t.Errorf("%s: what is no text stands in\n%s", v.name, s)
+			}
 			var ran float64
 			if b.Eval(`Number(window.ran || 0) + document.querySelectorAll("main img, main script").length`, &ran); ran != 0 {
 				t.Errorf("%s: it is markup", v.name)

@@ -76,5 +76,5 @@ func TestAPersonDecidesInABrowser(t *testing.T) {
 	r.connector(r.work, wire.ExitDone, append(issue("ada/site", "A fourth"), "--json")...)
 	r.sum("an issue", r.issues(), 3)
 	w.Press("Allowed ahead")
-	w.Sees("Used 1 times")
+	w.Sees("Used once")
 }
