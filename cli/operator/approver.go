@@ -38,7 +38,11 @@ prints.`,
 		RunE: func(*cobra.Command, []string) error { return a.linkApprover() },
 	}, &cobra.Command{
 		Use: "remove APPROVER", Short: "end somebody's passkey, sessions and invitation (root)",
-		RunE: func(_ *cobra.Command, args []string) error { return a.removeApprover(args[0]) },
+		Long: `At once the passkey counts no more, no session and no browser's notices of it are left, and its invitation
+is void: for a phone that is lost, and for somebody who leaves. Names are free again, so that the same
+person may be invited anew. What they have allowed ahead stays allowed: doorward grants, doorward revoke.`,
+		Example: "  sudo doorward approver remove ada",
+		RunE:    func(_ *cobra.Command, args []string) error { return a.removeApprover(args[0]) },
 	})
 	return c
 }
@@ -142,7 +146,7 @@ func (a *app) removeApprover(name string) error {
 		return a.value(map[string]any{"removed": name, "left": len(r.Approvers)})
 	}
 	a.line("%s may not approve any more", name)
-	if len(r.Approvers) == 0 {
+	if deciders(r.Approvers) == 0 {
 		a.note("nobody may decide with a passkey now; next: sudo doorward approver add NAME")
 	}
 	return nil

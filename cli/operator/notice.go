@@ -60,8 +60,13 @@ something waits.
 --ask-secret asks for an ntfy server's token, or for a webhook's secret that exists already; it can
 come from stdin (--secret-stdin) or a descriptor (--secret-fd N) too, and is kept sealed. Without one
 a webhook's secret is made, and shown once. On an ntfy server that asks nobody for a token the topic
-is all that keeps others from reading along: choose one that nobody guesses.`,
+is all that keeps others from reading along: choose one that nobody guesses.
+
+A server in your own network needs https too. --permit names its address and port, since by itself
+nothing that is not public is reached, and --ca who signed its certificate, where no public authority
+did. docs/protocol.md says what a webhook is sent, and how its receiver verifies it.`,
 		Example: `  sudo doorward notice add ntfy phone https://ntfy.example.org/doorward --ask-secret
+  sudo doorward notice add ntfy home https://ntfy.home.example/doorward --permit 192.168.1.5:443 --ca /etc/doorward/home-ca.pem
   sudo doorward notice add webhook pager https://pager.example.org/in --after 30`,
 		RunE: func(_ *cobra.Command, args []string) error { return a.addNotice(args[0], args[1], args[2], &f) },
 	}

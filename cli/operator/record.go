@@ -401,8 +401,12 @@ func (a *app) watchCmd() *cobra.Command {
 		Long: `Prints one line for each event: a call that waits, was decided, ran, ended. With a command it runs
 that command once for each, with the event as one line of JSON on its stdin, as you and with your
 environment; no daemon starts a program. A command that fails is told on stderr, and watching goes
-on. Each event has a number of its own, and is told once, also over a restart of sentinel.`,
-		RunE: func(c *cobra.Command, args []string) error { return a.watch(c.Context(), args) },
+on. Each event has a number of its own, and is told once, also over a restart of sentinel.
+
+The JSON has n (the number), id (of the call: doorward show ID), state, summary, unix, and where there
+is one cell, and object, the vendor's name of what was made. State parked is what waits for you.`,
+		Example: "  doorward watch\n  doorward watch -- tee -a calls.jsonl",
+		RunE:    func(c *cobra.Command, args []string) error { return a.watch(c.Context(), args) },
 	}
 }
 
