@@ -204,6 +204,20 @@ var statuses = map[string][]wire.Code{
 	"503": {wire.CodeUnavailable, wire.CodeLocked, wire.CodeFull},
 }
 
+// summaries say of each verb what it is for.
+var summaries = map[string]string{
+	"login": "A session: the first step gives a nonce, the second takes an assertion over it.", "logout": "Ends the session.",
+	"enrol":   "A passkey by an invitation: the first step gives a challenge, the second takes the credential.",
+	"pending": "What waits for a decision, oldest first.", "show": "One card, and of one that waits the offer to decide on.",
+	"body": "A piece of a body of a card.", "edit": "A call, changed before it is approved: first its form, then the offer of what became of it.",
+	"decide": "Decides cards by one assertion over all of them.", "grants": "What is allowed ahead.",
+	"revoke": "Takes back one thing with what waits or runs by it: a grant, an account's use, a session, or what a cell was allowed.",
+	"stop":   "Stops a cell, or all; with resume asks for a card to let it go on.", "session": "Sessions that run; ends one.",
+	"history": "The record, entry by entry.", "push": "Has this browser told, or not any more.", "seen": "Of this card no further channel is told that it waits.",
+	"accounts": "Accounts and their health.", "settings": "Rules and sites; what narrows is in force at once, what widens becomes a card.",
+	"labels": "What each cell has read.", "taint": "What a cell has read; with clear asks for a card to let it count as nothing.", "find": "Searches calls, newest first.",
+}
+
 func (d *description) verb(name string, open bool, req, resp reflect.Type) {
 	answers := object{"500": object{"$ref": "#/components/responses/Refused"}}
 	for status := range statuses {
@@ -221,6 +235,9 @@ func (d *description) verb(name string, open bool, req, resp reflect.Type) {
 			"content": object{"text/event-stream": object{"schema": d.schema(resp)}}}
 		d.paths["/v1/"+name] = object{"get": op}
 		return
+	}
+	if op["summary"] = summaries[name]; op["summary"] == "" {
+		d.t.Errorf("nothing says what %s is for", name)
 	}
 	op["parameters"] = []object{{"$ref": "#/components/parameters/Nonce"}}
 	op["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": d.schema(req)}}}
