@@ -6,6 +6,7 @@
 package origin
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -94,7 +95,14 @@ func (s *Setup) Check(c Calls) (notes []string, err error) {
 	now := c.Now()
 	pair, err := keypair.Load(&s.Place, now)
 	if err != nil {
-		return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "give the chain, leaf first, and its key, as PEM; see docs/approvals.md")
+		next := "give the chain, leaf first, and its key, as PEM; see docs/approvals.md"
+		switch {
+		case errors.Is(err, keypair.ErrOver):
+			next = "run the ACME client, and see that it is run again by itself; then the same again"
+		case errors.Is(err, keypair.ErrHost):
+			next = "give the --host that it names, or a certificate for " + s.Host
+		}
+		return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), next)
 	}
 	if until := pair.Leaf.NotAfter; until.Sub(now) < soon {
 		notes = append(notes, fmt.Sprintf("the certificate ends %s: see that it is renewed", until.UTC().Format("2006-01-02")))

@@ -25,6 +25,7 @@ import (
 
 	"github.com/doorward/doorward/internal/approver"
 	"github.com/doorward/doorward/internal/approver/front"
+	"github.com/doorward/doorward/internal/wire"
 	"github.com/doorward/doorward/page"
 )
 
@@ -145,8 +146,8 @@ func TestTheFilesOfACertificate(t *testing.T) {
 	}{
 		{"right ones", certificate, key, host, may, "", ""},
 		{"another's key", certificate, another, host, may, "does not match", ""},
-		{"for another host", certificate, key, "other.example.org", may, "is for others", ""},
-		{"ended", old, oldKey, host, may, "ended", ""},
+		{"for another host", certificate, key, "other.example.org", may, "is for others", "a certificate for other.example.org"},
+		{"ended", old, oldKey, host, may, "ended", "run the ACME client"},
 		{"ends soon", late, lateKey, host, may, "", "see that it is renewed"},
 		{"open to all", loose, looseKey, host, may, "", "every user"},
 		{"not there", certificate + "x", key, host, may, "no such file", ""},
@@ -167,6 +168,9 @@ func TestTheFilesOfACertificate(t *testing.T) {
 		case c.wrong != "":
 			if err == nil || !strings.Contains(err.Error(), c.wrong) {
 				t.Errorf("%s: %v", c.name, err)
+			}
+			if e := (*wire.Error)(nil); !errors.As(err, &e) || !strings.Contains(e.Next, c.note) {
+				t.Errorf("%s: what next is not in %+v", c.name, err)
 			}
 		case err != nil || (c.note == "") != (said == "") || !strings.Contains(said, c.note):
 			t.Errorf("%s: %q, %v", c.name, said, err)

@@ -7,12 +7,19 @@ package keypair
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"time"
 
 	"github.com/doorward/doorward/internal/approver"
+)
+
+// What a certificate cannot be used for though it is one.
+var (
+	ErrHost = errors.New("is for others")
+	ErrOver = errors.New("ended")
 )
 
 const maxPEM = 1 << 20 // bytes of a file
@@ -37,10 +44,10 @@ func Load(place *approver.Place, now time.Time) (*tls.Certificate, error) {
 		}
 	}
 	if err := cert.Leaf.VerifyHostname(place.Host); err != nil {
-		return nil, fmt.Errorf("%s is for others: %w", place.Certificate, err)
+		return nil, fmt.Errorf("%s %w: %w", place.Certificate, ErrHost, err)
 	}
 	if now.After(cert.Leaf.NotAfter) {
-		return nil, fmt.Errorf("%s ended %s; renew it", place.Certificate, cert.Leaf.NotAfter.UTC().Format(time.RFC3339))
+		return nil, fmt.Errorf("%s %w %s; renew it", place.Certificate, ErrOver, cert.Leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
 	return &cert, nil
 }
