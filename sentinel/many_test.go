@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/doorward/doorward/internal/wire"
@@ -103,6 +104,42 @@ func TestManyCallsAreListed(t *testing.T) {
 	}
 	if n != past {
 		t.Errorf("the record shows %d of %d past calls", n, past)
+	}
+}
+
+// What is kept of a list is what the ledger has: a call that was decided is gone from it, and is no longer counted as alike; a card
+// that is kept is the one that would be read; and what is kept has a bound.
+func TestAListIsKeptWhileItHolds(t *testing.T) {
+	s := newSentinel(t)
+	s.crowd(t, 5, 0) // of five cells
+	list := func() *wire.PendingResp {
+		t.Helper()
+		r, err := s.pending(t.Context(), ada(), &wire.ListFrom{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	read := list()
+	kept := list()
+	if diff := cmp.Diff(read, kept); diff != "" || len(s.waitlist.briefs) != 5 {
+		t.Errorf("%d are kept:\n%s", len(s.waitlist.briefs), diff)
+	}
+	if _, err := s.ledger.Deny(t.Context(), read.Cards[4].ID, "person:1000", ""); err != nil {
+		t.Fatal(err)
+	}
+	if r := list(); len(r.Cards) != 4 || r.Total != 4 || r.Newest != read.Cards[3].ID || len(s.waitlist.briefs) != 4 {
+		t.Errorf("%d cards, %d in all up to %s, %d are kept", len(r.Cards), r.Total, r.Newest, len(s.waitlist.briefs))
+	}
+	s.crowd(t, 5, 0) // like those
+	r := list()
+	if n := r.Cards[0].Alike; len(r.Cards) != 9 || n != 1 {
+		t.Errorf("%d cards, %d like the first", len(r.Cards), n)
+	}
+	s.waitlist.size = maxBriefs
+	clear(s.waitlist.briefs)
+	if again := list(); cmp.Diff(r, again) != "" || s.waitlist.size > maxBriefs || len(s.waitlist.briefs) != 9 {
+		t.Errorf("where no room is left: %d cards, %d bytes are kept of %d", len(again.Cards), s.waitlist.size, len(s.waitlist.briefs))
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -21,50 +21,31 @@ import (
 
 // pending lists what waits, oldest first, without bodies. Alike ones say how many there are.
 func (s *Sentinel) pending(ctx context.Context, _ *daemon.Call, req *wire.ListFrom) (*wire.PendingResp, error) {
-	waiting := slices.DeleteFunc(s.ledger.Waiting(), func(w ledger.Waiting) bool { return w.State != ledger.Parked })
-	alike := map[string]int{}
-	shape := func(w *ledger.Waiting) string {
-		if w.Connector == self && asksFirst(w.Method) { // by program, which stands last
-			return w.Cell + " " + w.Method + w.Dedup[strings.LastIndexByte(w.Dedup, '/')+1:]
-		}
-		return w.Cell + " " + w.Connector + " " + w.Method + " " + w.Account
+	waiting, alike := s.waitlist.list(s.ledger)
+	r := &wire.PendingResp{Total: len(waiting)}
+	if len(waiting) > 0 {
+		r.Newest = waiting[len(waiting)-1].ID
 	}
-	for i := range waiting {
-		alike[shape(&waiting[i])]++
-	}
-	r := new(wire.PendingResp)
+	from := sort.Search(len(waiting), func(i int) bool { return waiting[i].ID > req.After })
 	size := 0
-	for i := range waiting {
-		w := &waiting[i]
-		if w.ID <= req.After {
-			continue
-		}
+	for i := from; i < len(waiting); i++ {
 		if req.Limit > 0 && len(r.Cards) >= req.Limit { // nothing is read of what is not asked for
 			r.Next = r.Cards[len(r.Cards)-1].ID
 			return r, nil
 		}
-		c, err := s.ledger.Call(ctx, w.ID)
-		if err != nil {
-			return nil, s.ledgerError(err)
-		}
-		if c.State != ledger.Parked {
-			continue // decided meanwhile
-		}
-		k, err := cardOf(&c)
+		b, err := s.briefOf(ctx, waiting[i].ID)
 		if err != nil {
 			return nil, err
 		}
-		brief(&k)
-		k.Alike = alike[shape(w)] - 1
-		b, err := writeJSON(&k)
-		if err != nil {
-			return nil, err
+		if b.size == 0 {
+			continue
 		}
-		if size += len(b); size > pageBytes && len(r.Cards) > 0 {
+		if size += b.size; size > pageBytes && len(r.Cards) > 0 {
 			r.Next = r.Cards[len(r.Cards)-1].ID
 			return r, nil
 		}
-		r.Cards = append(r.Cards, k)
+		b.card.Alike = alike[i]
+		r.Cards = append(r.Cards, b.card)
 	}
 	return r, nil
 }

@@ -59,6 +59,8 @@ type Sentinel struct {
 	web    *web    // what browsers have
 	outbox *teller // what people are told
 
+	waitlist waitlist
+
 	issues  atomic.Pointer[map[string]*issued] // custom surrogates by "cell/name", see surrogates.go
 	issuing sync.Mutex                         // held while one is issued or taken back
 	passes  passes

@@ -63,10 +63,13 @@ type (
 		After string `msgpack:"a,omitempty" json:"after,omitempty"`
 		Limit int    `msgpack:"l,omitempty" json:"limit,omitempty"` // of pending: so many at most; 0 is as many as fit
 	}
-	// PendingResp lists cards without bodies, oldest first. Next is set where more follow, as in every list.
+	// PendingResp lists cards without bodies, oldest first. Next is set where more follow, as in every list. Total is how many wait in
+	// all, and Newest the id of the last: ids grow, so it is greater where something new waits that is not in this list.
 	PendingResp struct {
-		Cards []Card `msgpack:"c,omitempty" json:"cards,omitempty"`
-		Next  string `msgpack:"n,omitempty" json:"next,omitempty"`
+		Cards  []Card `msgpack:"c,omitempty" json:"cards,omitempty"`
+		Next   string `msgpack:"n,omitempty" json:"next,omitempty"`
+		Total  int    `msgpack:"t,omitempty" json:"total,omitempty"`
+		Newest string `msgpack:"w,omitempty" json:"newest,omitempty"`
 	}
 	// ShowResp is one card in full.
 	ShowResp struct {

@@ -18,12 +18,12 @@ let most = 50; // cards that are listed, until more are asked for: nobody reads 
 export const waiting = () => pages("pending", "cards", most);
 
 export async function pendingList(mine, move = true) {
-  const { all, more } = await waiting();
+  const { first, all, more } = await waiting();
   if (mine !== state.turn) return;
   signedIn();
-  seen({ all, more });
+  seen({ first, all, more });
   const content = [heading("Waiting for you"), ...grouped(all),
-    more ? el("p", { class: "note" }, "There is more than is listed here. Decide some, or stop what asks so much. ",
+    more ? el("p", { class: "note" }, `${first.total} wait; these are the oldest. Decide some, or stop what asks so much. `,
       most < 400 ? button("Show more", () => act("", async () => {
         most += 50;
         await pendingList(mine, false);

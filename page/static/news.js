@@ -23,11 +23,11 @@ export function unfollow(forget) {
   if (forget) known = null;
 }
 
-/** seen takes the first of what waits, as it was asked for last, and says what of it is new, where that is known: there is no more. */
-export function seen({ all, more }) {
-  const fresh = known && !known.more && !more ? all.filter((c) => !known.has(c.id)).length : 0;
-  known = Object.assign(new Set(all.map((c) => c.id)), { more });
-  document.getElementById("waiting").textContent = all.length ? `${all.length}${more ? "+" : ""}` : "";
+/** seen takes the first of what waits, as it was asked for last, and says what of it is new. Of what is not listed only the newest is known. */
+export function seen({ first: { total, newest = "" }, all, more }) {
+  const fresh = !known ? 0 : known.more || more ? Number(newest > known.newest) : all.filter((c) => !known.has(c.id)).length;
+  known = Object.assign(new Set(all.map((c) => c.id)), { more, newest });
+  document.getElementById("waiting").textContent = total || "";
   if (fresh) say(fresh === 1 ? "Something new waits for you." : `${fresh} new things wait for you.`);
 }
 

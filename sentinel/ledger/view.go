@@ -24,6 +24,7 @@ type view struct {
 	settings map[string]Setting
 	reads    map[readKey]ReadCount
 	waits    map[string]Waiting // by call
+	waited   uint64             // grows with each change of waits; 0 is before any
 }
 
 type readKey struct{ session, connector string }
@@ -215,7 +216,7 @@ func (l *Ledger) loadView(ctx context.Context) error {
 	v := &l.view
 	v.grants, v.labels, v.coming = map[string]Grant{}, map[string]map[string]Label{}, map[string]map[string]int{}
 	v.sessions, v.settings, v.reads = map[string]Session{}, map[string]Setting{}, map[readKey]ReadCount{}
-	v.waits = map[string]Waiting{}
+	v.waits, v.waited = map[string]Waiting{}, 1
 	past := l.now().Add(-2 * sessionLimit)
 	rows, err := l.conn.QueryContext(ctx, "SELECT kind, key, body FROM state")
 	if err != nil {

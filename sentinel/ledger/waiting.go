@@ -22,6 +22,7 @@ func waits(s State) bool { return s == Parked || s == Approved }
 func (v *view) waiting(c *Call) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.waited++
 	if !waits(c.State) {
 		delete(v.waits, c.ID)
 		return
@@ -32,13 +33,22 @@ func (v *view) waiting(c *Call) {
 
 // Waiting returns every call that waits, oldest first.
 func (l *Ledger) Waiting() []Waiting {
+	out, _ := l.WaitingAfter(0)
+	return out
+}
+
+// WaitingAfter returns the same and the version of it, which is never 0; nothing else where that is still known.
+func (l *Ledger) WaitingAfter(known uint64) ([]Waiting, uint64) {
 	l.view.mu.RLock()
 	defer l.view.mu.RUnlock()
+	if known == l.view.waited {
+		return nil, known
+	}
 	out := make([]Waiting, 0, len(l.view.waits))
 	for _, id := range slices.Sorted(maps.Keys(l.view.waits)) { // of thousands, sorting what is large takes most of the time
 		out = append(out, l.view.waits[id])
 	}
-	return out
+	return out, l.view.waited
 }
 
 // due are the ids of the calls that wait and whose deadline has come by now.

@@ -23,9 +23,12 @@ var evils = map[string]func(path string) string{
 	"odd": func(path string) string {
 		return "q" + path + "\u202e\u200b\u2066\u00ad\ufeff\u0007\u001b[2J\U000e0041end"
 	},
+	"long":  func(path string) string { return "q" + path + strings.Repeat("W", 300) },
+	"words": func(path string) string { return "q" + path + strings.Repeat(" a long word", 30) },
 }
 
-// raw finds odd characters that stand as they are in what a person is shown or a screen reader reads, and elements that no view makes.
+// raw finds odd characters that stand as they are in what a person is shown or a screen reader reads, elements that no view makes, and
+// what makes a page scroll sideways.
 const raw = `(() => {
 	const odd = /[\u202a-\u202e\u2066-\u2069\u200b-\u200f\u00ad\ufeff\u0007\u001b]|\u{e0041}/u;
 	const found = [];
@@ -41,6 +44,13 @@ const raw = `(() => {
 		if (e.tagName === "A" && !/^(#|https:\/\/)/.test(e.getAttribute("href") || "")) note("link", e.outerHTML);
 	}
 	if (window.ran) note("script", "it ran");
+	const root = document.documentElement;
+	if (root.scrollWidth > root.clientWidth) {
+		for (const e of document.querySelectorAll("body *")) {
+			if (e.getBoundingClientRect().right > root.clientWidth + 1) note("wider than the screen", e.outerHTML);
+		}
+		note("wide", root.scrollWidth + " of " + root.clientWidth);
+	}
 	return found;
 })()`
 
@@ -102,9 +112,14 @@ func TestNoFieldIsMarkup(t *testing.T) {
 	t.Run("control", func(t *testing.T) {
 		b := newRig(t).enrolled(t, 390, 844)
 		var found []string
-		b.Eval(`(() => { const i = document.createElement("img"); i.title = "\u202e"; document.querySelector("main").append(i, "a\u200bb"); })()`, nil)
+		b.Eval(`(() => { const i = document.createElement("img"); i.title = "\u202e"; document.body.append(i, "a\u200bb"); })()`, nil)
 		if b.Eval(raw, &found); len(found) != 3 {
 			t.Errorf("of three faults these are found: %q", found)
+		}
+		b.Eval(`(() => { const p = document.createElement("p"); document.body.append(p);
+			p.textContent = "W".repeat(300); p.style.whiteSpace = "nowrap"; p.style.overflowWrap = "normal"; })()`, nil)
+		if b.Eval(raw, &found); len(found) != 4 {
+			t.Errorf("of these and a wide one these are found: %q", found)
 		}
 	})
 }

@@ -3,6 +3,7 @@
 package browser
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +76,31 @@ func TestNothingIsLostBeforeTheStreamStands(t *testing.T) {
 			b.Sees("Open another")
 		}
 	}
+}
+
+// What is new is told of also where more waits than is listed, and how much waits.
+func TestNewsBeyondTheList(t *testing.T) {
+	r := newRig(t)
+	add := func(n int) {
+		r.with(func() {
+			for range n {
+				r.cards = append(r.cards, card(fmt.Sprintf("c%03d", len(r.cards))))
+			}
+		})
+	}
+	add(60)
+	b := r.enrolled(t, 390, 844)
+	b.Sees("60 wait; these are the oldest.")
+	var rows, badge int
+	b.Eval(`document.querySelectorAll("main a[href^='#card=']").length`, &rows)
+	b.Eval(`Number(document.getElementById("waiting").textContent)`, &badge)
+	if rows != 50 || badge != 60 || strings.Contains(b.Text(), "Something new") {
+		t.Errorf("%d rows, %d wait: %s", rows, badge, b.Text())
+	}
+	add(1)
+	r.tell(wire.Event{ID: "c060", State: wire.StateParked})
+	b.Sees("Something new waits for you.")
+	b.Sees("61 wait; these are the oldest.")
 }
 
 // A stream that is refused is asked for again until it stands, and no longer than the session lasts.

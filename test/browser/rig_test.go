@@ -364,11 +364,20 @@ func (s *standIn) verbs() []daemon.Verb {
 		}),
 		answer(s, "push", s.push),
 		answer(s, "seen", func(*wire.CallRef) (*wire.Empty, error) { return new(wire.Empty), nil }),
-		answer(s, "pending", func(*wire.ListFrom) (*wire.PendingResp, error) {
+		answer(s, "pending", func(q *wire.ListFrom) (*wire.PendingResp, error) {
 			r := new(wire.PendingResp)
 			for _, c := range s.cards {
-				if c.State == wire.StateParked {
-					c.Bodies = nil
+				if c.State != wire.StateParked {
+					continue
+				}
+				c.Bodies = nil
+				r.Total++
+				r.Newest = max(r.Newest, c.ID)
+				switch {
+				case c.ID <= q.After:
+				case q.Limit > 0 && len(r.Cards) == q.Limit:
+					r.Next = r.Cards[q.Limit-1].ID
+				default:
 					r.Cards = append(r.Cards, c)
 				}
 			}

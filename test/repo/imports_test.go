@@ -51,7 +51,8 @@ var may = map[string][]string{
 
 	"sentinel": {"internal/approver", "internal/daemon", "internal/describe", "internal/manifest", "internal/peer", "internal/wire",
 		"sentinel/ledger", "sentinel/notices", "sentinel/passkey", "sentinel/policy", "sentinel/prepared", "sentinel/spool",
-		"internal/visible", "sentinel/webpush", "test: sentinel/passkey/softkey"},
+		"internal/visible", "sentinel/webpush", "test: sentinel/passkey/softkey", "test: approvals", "test: page",
+		"test: internal/approver/front"},
 	"sentinel/notices":         {"sentinel/ledger"},
 	"sentinel/webpush":         {},
 	"sentinel/passkey":         {"test: sentinel/passkey/softkey"},
