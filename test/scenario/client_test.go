@@ -159,7 +159,16 @@ func (c *client) show(id string) (o offered, err error) {
 
 // signs is the request by which a passkey decides an offer; it is sent as decide, or never.
 func (c *client) signs(o *offered, approve bool) map[string]any {
-	decision, _ := json.Marshal(map[string]any{"hash": o.Card.Hash, "approve": approve})
+	return c.signsThis(o, map[string]any{"hash": o.Card.Hash, "approve": approve})
+}
+
+// signsGrant is a yes to an offer, and to the grant of those words.
+func (c *client) signsGrant(o *offered, grant json.RawMessage) map[string]any {
+	return c.signsThis(o, map[string]any{"hash": o.Card.Hash, "approve": true, "grant": grant})
+}
+
+func (c *client) signsThis(o *offered, what map[string]any) map[string]any {
+	decision, _ := json.Marshal(what)
 	sum := sha256.Sum256(decision)
 	over := append([]byte("doorward challenge 1\x00"), 0, 0, 0, 1)
 	over = binary.BigEndian.AppendUint64(append(append(over, o.Nonce...), sum[:]...), o.Expires)
