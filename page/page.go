@@ -39,7 +39,7 @@ const (
 )
 
 // later are the files that a first view does not load: what a person presses loads them, or the system that installs the page.
-var later = []string{"diff.js", "edit.js", "icon-512.png", "sw.js"}
+var later = []string{"diff.js", "edit.js", "icon-512.png", "recovery.js", "sw.js"}
 
 //go:embed static
 var static embed.FS

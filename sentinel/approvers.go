@@ -38,6 +38,11 @@ type approverRow struct {
 	Made       int64  `json:"made"` // seconds
 	By         string `json:"by"`   // who invited it
 	Viewer     bool   `json:"viewer,omitempty"`
+
+	// Recovery is the nonce of a recovery code, which is made of it and of sentinel's seed: the row alone lets nobody in. In this row
+	// it ends with what it is for, and is used in the same write that puts the new passkey in.
+	Recovery   []byte `json:"recovery,omitempty"`
+	RecoveryAt int64  `json:"recovery_at,omitempty"` // seconds
 }
 
 func (r *approverRow) key() *passkey.Key {
@@ -118,7 +123,7 @@ func (s *Sentinel) approvers(ctx context.Context, c *daemon.Call, req *wire.Appr
 		}
 		return &wire.ApproversResp{Link: place.PageOrigin() + "/#" + s.keyPart()}, nil
 	}
-	if req.Op != "add" && req.Op != "remove" {
+	if req.Op != "add" && req.Op != "remove" && req.Op != "recovery" {
 		return nil, wire.Refuse(wire.CodeUsage, "approvers: no operation "+quote(req.Op), "")
 	}
 	if !c.Peer.Admin {
@@ -127,8 +132,11 @@ func (s *Sentinel) approvers(ctx context.Context, c *daemon.Call, req *wire.Appr
 	if err := wire.ApproverName(req.Name); err != nil {
 		return nil, wire.Refuse(wire.CodeBadArgument, err.Error(), "")
 	}
-	if req.Op == "add" {
+	switch req.Op {
+	case "add":
 		return s.invite(ctx, req.Name, req.Viewer, actor(c.Peer))
+	case "recovery":
+		return s.recovery(ctx, req.Name, req.Revoke, actor(c.Peer))
 	}
 	if err := s.removeApprover(ctx, req.Name, actor(c.Peer), "root removed it"); err != nil {
 		return nil, err
@@ -143,7 +151,8 @@ func (s *Sentinel) listApprovers() (*wire.ApproversResp, error) {
 	}
 	r := &wire.ApproversResp{Key: s.web.public}
 	for i := range all {
-		r.Approvers = append(r.Approvers, wire.Approver{Name: all[i].Name, Viewer: all[i].Viewer, Made: all[i].Made, By: all[i].By})
+		r.Approvers = append(r.Approvers, wire.Approver{Name: all[i].Name, Viewer: all[i].Viewer, Made: all[i].Made, By: all[i].By,
+			Recovery: all[i].RecoveryAt})
 	}
 	s.web.mu.Lock()
 	defer s.web.mu.Unlock()
@@ -230,6 +239,9 @@ func (s *Sentinel) webEnrol(ctx context.Context, _ []byte, q *wire.EnrolReq) (*w
 	}
 	s.web.keys.Lock()
 	defer s.web.keys.Unlock()
+	if strings.HasPrefix(q.ID, approver.RecoveryPrefix) {
+		return s.recover(ctx, place, at, q)
+	}
 	s.web.mu.Lock()
 	found, ok := s.web.invited.get(s.ledger.Now(), []byte(q.ID))
 	s.web.mu.Unlock()

@@ -261,6 +261,9 @@ func (s *Sentinel) toTell(ctx context.Context, e *ledger.Entry) (*notices.Event,
 			return nil, nil
 		}
 		out.Title, out.Person = fmt.Sprint(d.More["role"], " ", name), false
+		if _, recovered := d.More["recovery"]; recovered {
+			out.Title += ", by a recovery code"
+		}
 		return out, nil
 	case e.Type == ledger.EvAlarm:
 		if e.Actor != wallActor {

@@ -50,6 +50,7 @@ type web struct {
 	card   *ecdsa.PrivateKey // signs answers
 	public []byte            // its public half, an uncompressed point, which the enrolment's link carries to the browser
 	login  []byte            // keys the MACs of login's nonces
+	lost   []byte            // keys recovery codes
 
 	older atomic.Pointer[string] // why approvers of an older record are still to be taken back; nil: none are
 
@@ -93,6 +94,9 @@ func newWeb(seed []byte) (*web, error) {
 		}
 	}
 	var err error
+	if w.lost, err = hkdf.Key(sha256.New, seed, nil, "doorward recovery key v1", 32); err != nil {
+		return nil, fmt.Errorf("derive the recovery key: %w", err)
+	}
 	w.public, err = w.card.PublicKey.Bytes()
 	return w, err
 }
@@ -209,6 +213,12 @@ func (s *Sentinel) webLogin(ctx context.Context, current []byte, req *wire.Login
 	}
 	session, until := make([]byte, 32), now.Add(viewFor)
 	rand.Read(session)
+	s.web.keys.Lock()
+	defer s.web.keys.Unlock()
+	// Since it signed, another passkey may have taken its place, which ended the sessions of that name.
+	if row, ok := s.approverNamed(who.Name); !ok || !bytes.Equal(row.Credential, who.Credential) {
+		return nil, s.unsigned("login", passkey.ErrKey)
+	}
 	if !s.web.begin(now, req.Nonce, session, who.Name, until) {
 		s.refused("sentinel", "approvals", "login", wire.CodeExpired, "an assertion came twice")
 		return nil, wire.Refuse(wire.CodeExpired, "a session was begun with this already", "sign in again")

@@ -217,20 +217,22 @@ type (
 		Labels   []Cause `msgpack:"l,omitempty" json:"labels,omitempty"`
 		Widening string  `msgpack:"w,omitempty" json:"widening,omitempty"`
 	}
-	// ApproversReq: Op is list, link, add or remove. The last two are root's alone; add makes an invitation for a name that is free,
-	// link a link with the card key, for a browser that has lost it.
+	// ApproversReq: Op is list, link, add, remove or recovery. The last three are root's alone; add makes an invitation for a name that
+	// is free, recovery a recovery code for one that is there, link a link with the card key, for a browser that has lost it.
 	ApproversReq struct {
 		Op     string `msgpack:"o"`
 		Name   string `msgpack:"n,omitempty"` // ApproverName
 		Viewer bool   `msgpack:"v,omitempty"` // with add: who may see and not decide
+		Revoke bool   `msgpack:"r,omitempty"` // with recovery: the code is taken back, and none made
 	}
-	// ApproversResp: Link, of add, makes whoever opens it first an approver, until Until. It is a secret until then; that of link is
-	// none.
+	// ApproversResp: Link, of add, makes whoever opens it first an approver, until Until. It is a secret until then; that of link and
+	// of recovery is none. Code is a secret until it is used or taken back.
 	ApproversResp struct {
 		Approvers []Approver `msgpack:"a,omitempty"`
 		Key       []byte     `msgpack:"k,omitempty"` // the card key's public half, of list
 		Link      string     `msgpack:"l,omitempty"`
 		Until     int64      `msgpack:"u,omitempty"` // seconds
+		Code      string     `msgpack:"c,omitempty"` // of recovery: the code as it is printed
 	}
 	// Approver is a passkey that may decide or, of a viewer, only see; or an invitation that nobody has taken up.
 	Approver struct {
@@ -239,6 +241,8 @@ type (
 		Made    int64  `msgpack:"d,omitempty" json:"made,omitempty"`    // seconds
 		By      string `msgpack:"b,omitempty" json:"by,omitempty"`      // who invited it
 		Invited int64  `msgpack:"i,omitempty" json:"invited,omitempty"` // of an invitation: when it ends, seconds
+		// Recovery is since when there is a recovery code, seconds; 0: there is none.
+		Recovery int64 `msgpack:"r,omitempty" json:"recovery,omitempty"`
 	}
 	// SessionReq lists live sessions, or ends one.
 	SessionReq struct {

@@ -49,7 +49,7 @@ type (
 	// EnrolReq registers a passkey, in two steps: without Credential it asks for the options. Code never leaves the browser: MAC is
 	// HMAC-SHA256 under it (approver.EnrolMAC).
 	EnrolReq struct {
-		ID         string `json:"id"` // of the invitation, no secret
+		ID         string `json:"id"` // of the invitation or the recovery code (approver.RecoveryID), no secret
 		Credential []byte `json:"credential,omitempty"`
 		MAC        []byte `json:"mac,omitempty"`
 	}

@@ -70,7 +70,7 @@ export function signIn() {
       state.viewer = Boolean(r.viewer);
       say(r.name ? shown(`Signed in as ${r.name}.`) : "Signed in.");
       await route();
-    }), "main")), el("p", { class: "soft" }, "Card key here: ", print));
+    }), "main"), button("Use a recovery code", () => act("", async () => (await import("/recovery.js")).recovery()))), el("p", { class: "soft" }, "Card key here: ", print));
   fingerprint(kept()).then((text) => print.replaceChildren(text));
 }
 

@@ -32,7 +32,8 @@ export async function enrol(mine) {
     return route();
   }
   show("New approver", heading("Decide from this device"),
-    el("p", {}, "You make a passkey here. With it, and your finger, face or PIN, you decide what your agent may do."),
+    el("p", {}, "You make a passkey here. With it, and your finger, face or PIN, you decide what your agent may do.",
+      link.again ? " The one you had ends by that, and its sessions with it." : ""),
     el("div", { class: "actions" }, button("Make a passkey", () => act("Follow your device.", async () => {
       const options = await ask("enrol", { id: link.id }, by);
       if (options.rp !== location.hostname) throw new Refused("This invitation is for another page.");
@@ -58,7 +59,7 @@ async function offerKey(mine, link, other) {
     el("p", {}, "By its card key this browser knows what Doorward answers. Whoever had put another here could show you one thing and have you sign another."),
     el("dl", {}, have ? [el("dt", {}, "Here"), el("dd", {}, have)] : "", el("dt", {}, "In the link"), el("dd", {}, comes)),
     el("p", { class: other ? "warn" : undefined }, other ? "Take the new one only if Doorward was set up anew on your machine, and you made this link there yourself." :
-      "On your machine, doorward approver list prints it. Take it only if it is the same."),
+      "On your machine, doorward approver list prints it; beside a recovery code it is printed too. Take it only if it is the same."),
     el("div", { class: "actions" }, button(other ? "Keep the one here" : "Not now", not, "main"),
       button(other ? "Take the new one" : "It is the same", () => { link.agreed = true; return route(); }, other && "danger")));
 }
