@@ -27,8 +27,8 @@ A viewer signs in, sees and is told, and does nothing: neither decides nor stops
 	}
 	add.Flags().BoolVar(&viewer, "viewer", false, "who may see, and not decide")
 	add.Flags().BoolVar(&wait, "wait", false, "wait until the passkey is registered")
-	c.AddCommand(a.approverSetupCmd(), add, &cobra.Command{
-		Use: "list", Short: "list who may, and which invitations are open",
+	c.AddCommand(a.approverSetupCmd(), add, a.recoveryCmd(), &cobra.Command{
+		Use: "list", Short: "list who may, who has a recovery code, and which invitations are open",
 		RunE: func(*cobra.Command, []string) error { return a.listApprovers() },
 	}, &cobra.Command{
 		Use: "link", Short: "print a link for a browser that has lost the card key",
@@ -37,7 +37,7 @@ signs in with a passkey as before. The browser shows the key, to be compared wit
 prints.`,
 		RunE: func(*cobra.Command, []string) error { return a.linkApprover() },
 	}, &cobra.Command{
-		Use: "remove APPROVER", Short: "end somebody's passkey, sessions and invitation (root)",
+		Use: "remove APPROVER", Short: "end somebody's passkey, sessions, recovery code and invitation (root)",
 		Long: `At once the passkey counts no more, no session and no browser's notices of it are left, and its invitation
 is void: for a phone that is lost, and for somebody who leaves. Names are free again, so that the same
 person may be invited anew. What they have allowed ahead stays allowed: doorward grants, doorward revoke.`,
@@ -64,17 +64,21 @@ func (a *app) listApprovers() error {
 		a.line("no approvers; invite one with: sudo doorward approver add NAME")
 		return nil
 	}
-	rows := [][]string{{"NAME", "ROLE", "SINCE", "INVITED BY"}}
+	rows := [][]string{{"NAME", "ROLE", "SINCE", "INVITED BY", "RECOVERY CODE"}}
 	for _, p := range r.Approvers {
 		since := a.at(p.Made)
 		if p.Invited > 0 {
 			since = "invited, for " + a.left(p.Invited)
 		}
-		rows = append(rows, []string{p.Name, role(p.Viewer), since, p.By})
+		code := "none"
+		if p.Recovery > 0 {
+			code = "since " + a.at(p.Recovery)
+		}
+		rows = append(rows, []string{p.Name, role(p.Viewer), since, p.By, code})
 	}
 	a.table(rows)
-	if n := deciders(r.Approvers); n == 1 {
-		a.note("one passkey alone may decide; where it is lost, nobody may until root invites again: sudo doorward approver add NAME")
+	if name, ok := lone(r.Approvers); ok {
+		a.note("one passkey alone may decide, and " + spareNext(name))
 	}
 	return nil
 }

@@ -39,7 +39,8 @@ func (a *app) approverSetupCmd() *cobra.Command {
 		Long: `The page is at one host name, either with a certificate that you have for it, or on this machine alone,
 to be reached by an SSH tunnel of both ports. It asks, says what it will do, writes
 /etc/doorward/approver.toml, starts what serves the page, asks both ports as a browser would, and shows a
-link for the first approver, as a QR code too, until a passkey is registered there.
+link for the first approver, as a QR code too, until a passkey is registered there. It ends by offering a
+second passkey, or a recovery code to print, where there is neither.
 
 It listens on 127.0.0.1 unless --listen names another address. Run again it changes what was set up; the
 name is the passkeys', so with another one everybody is invited again.
@@ -162,7 +163,10 @@ func (a *app) setUpPlace(ctx context.Context, f *placeFlags) error {
 		a.line("where the browser is, as long as it is to reach it: ssh -N -L %[1]d:127.0.0.1:%[1]d -L %[2]d:127.0.0.1:%[2]d THIS-MACHINE",
 			s.Page, s.API)
 	}
-	return a.inviteFirst(ctx, f, have.Approvers)
+	if err := a.inviteFirst(ctx, f, have.Approvers); err != nil {
+		return err
+	}
+	return a.offerSpare(ctx)
 }
 
 // may asks for a yes where none was given ahead.
@@ -279,7 +283,6 @@ func (a *app) awaitPasskey(ctx context.Context, name string, until int64) error 
 				may = "look"
 			}
 			a.line("%s has registered a passkey: the page is reached, and %s may %s there", name, name, may)
-			a.note("a phone can be lost: invite a second device too, by another name: sudo doorward approver add NAME")
 			return nil
 		case i < 0 || time.Now().Unix() >= until:
 			return wire.Refuse(wire.CodeExpired, "nobody registered a passkey in time", "see that the host's name leads here from there, "+

@@ -299,6 +299,10 @@ func (s *sham) sentinel(m *wire.Msg, _ []int) (any, []int, *wire.Error) {
 			r.Link = "https://ward.example.org:8440/#key=def"
 		case "add":
 			r.Link, r.Until = "https://ward.example.org:8440/#enrol=i1&code=abc&key=def", time.Now().Add(15*time.Minute).Unix()
+		case "recovery":
+			if s.note("approvers revoke %t", q.Revoke); !q.Revoke {
+				r.Link, r.Code = "https://ward.example.org:8440/#key=def", "0M2G-A185"
+			}
 		}
 		if len(w) > 0 {
 			s.file(w[0], &r.Approvers)

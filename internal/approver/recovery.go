@@ -76,7 +76,8 @@ var ErrRecoveryText = errors.New("this is no recovery code: a letter is wrong, m
 func ParseRecovery(text string) ([]byte, error) {
 	text = strings.NewReplacer(" ", "", "-", "", "O", "0", "I", "1", "L", "1").Replace(strings.ToUpper(text))
 	b, err := crockford.DecodeString(text)
-	if err != nil || len(text) != recoveryLetters || len(b) != RecoverySize+checkSize || !bytes.Equal(b[RecoverySize:], recoveryCheck(b[:RecoverySize])) {
+	if err != nil || len(text) != recoveryLetters || len(b) != RecoverySize+checkSize ||
+		!bytes.Equal(b[RecoverySize:], recoveryCheck(b[:RecoverySize])) {
 		return nil, ErrRecoveryText
 	}
 	return b[:RecoverySize], nil

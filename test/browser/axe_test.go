@@ -56,6 +56,10 @@ func TestNothingKeepsPeopleOut(t *testing.T) {
 		b.press("Make a passkey")
 		b.Sees("Sign in with a passkey")
 		look("sign-in")
+		b.press("Use a recovery code")
+		b.Sees("The code, as it was printed")
+		look("recovery")
+		b.press("Back")
 		b.press("Sign in with a passkey")
 		b.Sees("Waiting for you")
 		for _, v := range views {

@@ -150,7 +150,8 @@ type standIn struct {
 	t     *testing.T
 	place *approver.Place
 	key   *ecdsa.PrivateKey
-	code  []byte // of the invitation "inv"
+	code  []byte // of the invitation, which is id
+	id    string
 
 	mu         sync.Mutex // guards what follows
 	cards      []wire.Card
@@ -183,7 +184,7 @@ func newStandIn(t *testing.T, place *approver.Place) *standIn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &standIn{t: t, place: place, key: key, code: random(), offers: map[string]int64{}, life: 5 * time.Minute, news: make(chan struct{}),
+	return &standIn{t: t, place: place, key: key, code: random(), id: "inv", offers: map[string]int64{}, life: 5 * time.Minute, news: make(chan struct{}),
 		views: someViews("")}
 }
 
@@ -340,7 +341,7 @@ func (s *standIn) verbs() []daemon.Verb {
 			return &wire.LoginResp{Session: s.session, Until: time.Now().Add(time.Hour).Unix(), Name: "ada", Viewer: s.viewer}, nil
 		}),
 		answer(s, "enrol", func(q *wire.EnrolReq) (*wire.EnrolResp, error) {
-			if q.ID != "inv" {
+			if q.ID != s.id {
 				return nil, wire.Refuse(wire.CodeNotFound, "no such invitation", "")
 			}
 			if len(q.Credential) == 0 {
