@@ -68,7 +68,7 @@ func TestARecoveryCodeReplacesAPasskey(t *testing.T) {
 			if r, err := next.login(); err != nil || r.Name != "ann" {
 				t.Fatalf("%+v, %v", r, err)
 			}
-			if _, only, ok := s.viewer(next.session); !ok || only != viewer {
+			if _, only, ok := s.sessionOf(next.session); !ok || only != viewer {
 				t.Errorf("a viewer %t, want %t", only, viewer)
 			}
 			if _, err := lost.login(); codeOf(err) != wire.CodeNotAllowed {

@@ -31,7 +31,8 @@ func (a *app) findings() []machine.Finding {
 	said := answers(vendors)
 	m := machine.Look(vendors)
 	out := slices.Concat(machine.Kernel(), []machine.Finding{found, machine.Disk()}, m.Versions(dir), m.Units(said.vendors()),
-		m.Sockets(), m.Keys(), said.findings, policyInForce(dir, said), pageInForce(configDir), sparesInForce(configDir, said), cellsArmed(said), agentsInside())
+		m.Sockets(), m.Keys(), said.findings, policyInForce(dir, said), pageInForce(configDir),
+		sparesInForce(configDir, said), cellsArmed(said), agentsInside())
 	l, err := machine.Listen()
 	if err != nil {
 		return append(out, machine.Not("wall", "walls: %v", err))

@@ -49,8 +49,8 @@ func (a *app) recoverApprover(name string, revoke bool) error {
 	if err := a.showCode(r.Link); err != nil {
 		return err
 	}
-	a.note("print all of it, it is not shown again: who types the code on the page takes the place of " + name + "; the link is for a browser " +
-		"that has no card key, and lets nobody in")
+	a.note("print all of it, it is not shown again: who types the code on the page takes the place of " + name +
+		"; the link is for a browser that has no card key, and lets nobody in")
 	return nil
 }
 
