@@ -16,7 +16,8 @@ export function keep(text) {
 
 export const noKey = () => Object.assign(
   new Refused("This browser has no card key: it cannot tell what Doorward answers from what somebody else does, so it asks nothing."),
-  { next: "On your machine, make a link and open it here: sudo doorward approver add NAME, for a new passkey; doorward approver link, where you have one. Beside a recovery code one is printed too: open that first." });
+  { next: "On your machine, make a link and open it here: sudo doorward approver add NAME, for a new passkey; doorward approver link, where you have one. " +
+    "Beside a recovery code one is printed too: open that first." });
 
 /** key is the one that this browser keeps. */
 export function key() {
