@@ -123,15 +123,19 @@ func noNetwork(k *look) error {
 			return cannot("the listener is not reached from here either: " + err.Error())
 		}
 	}
-	return k.within(func() error {
+	err := k.within(func() error {
 		for _, a := range k.l.Addrs {
 			if err := dialTCP(a); err == nil {
 				return errors.New("from its network namespace a TCP connection to this machine's loopback goes through; only its filter " +
 					"of system calls is left")
 			}
 		}
-		return onlyLo(fmt.Sprintf("/proc/%d/net/dev", k.p.pid))
+		return nil
 	})
+	if err != nil {
+		return err
+	}
+	return onlyLo(fmt.Sprintf("/proc/%d/net/dev", k.p.pid)) // of this /proc: a daemon's own may show it nobody, not even itself
 }
 
 // onlyLo reads the interfaces of a network namespace from its net/dev in /proc.

@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -21,6 +22,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/doorward/doorward/internal/wire"
 )
 
 // pageAnswers waits until a browser would get the page from one port, and from the other approvals' word through page.
@@ -37,6 +40,7 @@ func pageAnswers(t *testing.T) {
 			}
 			req.Header.Set("Origin", "http://localhost:8440")
 			req.Header.Set("Content-Type", "application/json")
+			req.Header.Set("Doorward-Nonce", base64.StdEncoding.EncodeToString(make([]byte, wire.WebNonce)))
 			resp, err := http.DefaultClient.Do(req)
 			if err != nil {
 				return err
