@@ -62,6 +62,7 @@ var suites = []suite{
 		run: "^Test(FullKernelThatSaysTheCgroup|SO0|ACaller|ADescriptor|ANameCounts|CellsWork)"}),
 }
 
+const noBrowser = "the machine has no browser; the host ground does"
 const noSites = "the world of scenarios has no site for a cell of the machine yet; the host ground does"
 
 var scenarios = suite{name: "scenario", pkg: "./test/scenario", installed: true, covers: true,
@@ -76,6 +77,8 @@ var scenarios = suite{name: "scenario", pkg: "./test/scenario", installed: true,
 		"TestEG15_AnAttackersOwnKey": noSites, "TestLK03_ARedirectCarriesNothing": noSites, "TestSW01_GitOverHTTPS": noSites,
 		"TestRevokingASurrogateEndsItsTraffic": noSites, "TestKilledUnderLoadOfInterceptedRequests": noSites,
 		"TestAHelperHoldsNoCredential": noSites, "TestHT03_ALargePackOfGit": noSites,
+		"TestAPersonDecidesInABrowser": noBrowser, "TestTwoBrowsersDecideAtOnce": noBrowser, "TestATakenOverApprovals": noBrowser,
+		"TestAScriptThatVerifiesNothingIsLiedTo": noBrowser, "TestAPersonSetsRulesAndLooksBackInABrowser": noBrowser,
 	}}
 
 // newer is a suite on a kernel whose pidfds say the cgroup (6.13), so that callers are told apart by that too.
