@@ -49,7 +49,7 @@ deb: build ## one Debian package into build/; ARCH is amd64 or arm64
 	@ARCH=$(ARCH) VERSION=$(DEB) SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(NFPM) package -f package/nfpm.yaml -p deb -t $(B)/
 
 vm-test vm-test-full vm-shell: ARCH = amd64
-vm-test: deb ## a Debian 13 with systemd under QEMU (no KVM): the units, tried for real, within 10 minutes (needs root)
+vm-test: deb ## a Debian 13 with systemd under QEMU (no KVM): the units, tried for real, some 14 minutes on two CPUs (needs root)
 	@$(GO) run ./test/vm -deb $(B)/doorward_$(DEB)_$(ARCH).deb $(VM)
 
 vm-test-full: deb ## the same with every scenario and test, and what of the daemons ran: an hour or more
